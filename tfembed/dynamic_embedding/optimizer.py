@@ -37,23 +37,22 @@ def DynamicEmbeddingOptimizer(
 ) -> Any:
     """Applies an optimizer to `Variable`s, and to dense variables beside them.
 
-    Over an optimizer of Keras 3 or tf_keras it is one itself, so that the
-    library's `Model.compile` takes it.
+    Over an optimizer of Keras 3 or tf_keras, the result is such an optimizer
+    too, so that the library's `Model.compile` takes it.
 
     In one step the gradients of a key are summed over all its occurrences and
-    all lookups, then applied once. Rows and slots of these keys move, others
-    stay; keys that are not there yet are inserted. All tables are checked
-    before any is changed.
+    all lookups, then applied once. Only rows and slots of these keys change;
+    missing keys are inserted. All tables are checked before any is changed.
 
-    Where tfembed has the rule (SGD, Adagrad, Adam, Ftrl) the update is fused:
-    rows and slots move in place, atomically per key. Any other optimizer whose
-    update goes row by row (RMSprop, AdamW, Lion, SGD with momentum, ...) runs
-    its own update on the rows and slots of the step.
+    If tfembed has the update rule (SGD, Adagrad, Adam, Ftrl) the update is
+    fused: rows and slots are updated in place, atomically per key. Any other
+    optimizer whose update is row by row (RMSprop, AdamW, Lion, SGD with
+    momentum, ...) runs its own update on the rows and slots of the step.
 
-    In a graph of TensorFlow 1 `opt` is one of `tf.compat.v1.train`, of
+    In a graph of TensorFlow 1 `opt` is an optimizer of `tf.compat.v1.train`, of
     `tf_keras.optimizers.legacy` or of `tfembed.optimizers`, made in that graph;
-    `minimize` and `apply_gradients` return the operation that sessions run for a
-    step.
+    `minimize` and `apply_gradients` return the operation that a session runs
+    for a step.
 
     Example:
       optimizer = DynamicEmbeddingOptimizer(tf.keras.optimizers.Adam(1e-3))
@@ -64,35 +63,33 @@ def DynamicEmbeddingOptimizer(
       optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
 
     Args:
-      opt: an optimizer of Keras 3, tf_keras (its `legacy` ones, of class
-        `OptimizerV2`, and TensorFlow's copies of them too),
-        `tf.compat.v1.train` or `tfembed.optimizers`. Dense variables are left
-        to it; the last kind takes none. Its options count (clipping over the
-        sums of distinct keys, weight decay on the rows of the step, loss scale,
-        schedules).
-      bp_v2: for asynchronous training. Updates that are not fused then add what
-        they changed to rows and slots as they have become meanwhile, in place
-        of writing over them, so that two steps at once add up. Fused ones
-        always do.
+      opt: an optimizer of Keras 3, of tf_keras (also its `legacy` optimizers of
+        class `OptimizerV2`, and TensorFlow's copies of them), of
+        `tf.compat.v1.train` or of `tfembed.optimizers`. It updates the dense
+        variables; an optimizer of `tfembed.optimizers` takes none. Its options
+        apply (clipping over the sums of distinct keys, weight decay on the rows
+        of the step, loss scale, schedules).
+      bp_v2: for asynchronous training. If set, updates that are not fused add
+        their changes to the current rows and slots instead of overwriting them,
+        so that concurrent steps add up. Fused updates always add up.
       synchronous: False.
-      nonfinite: what to do with a key whose summed gradient is not finite:
+      nonfinite: the treatment of a key whose summed gradient is not finite:
         "skip" it, "refuse" the step (InvalidArgumentError before anything is
         changed, dense variables included), or "allow" it.
 
     Returns:
-      A `TableOptimizer`; over a Keras 3 optimizer a `KerasTableOptimizer`, over
-      one of tf_keras a `V2TableOptimizer`, over one of tf.compat.v1 a
-      `V1TableOptimizer`, with its methods. All have
-      `minimize`, `apply_gradients` and `nonfinite_rows`, an int64 variable: the
-      keys with a gradient that was not finite so far (none with "allow", which
-      looks at no gradient). Other attributes, such as `beta_1`, are those of
-      `opt`.
+      A `TableOptimizer`; for a Keras 3 optimizer a `KerasTableOptimizer`, for
+      one of tf_keras a `V2TableOptimizer`, for one of tf.compat.v1 a
+      `V1TableOptimizer`, with its methods. All have `minimize`,
+      `apply_gradients` and `nonfinite_rows`, an int64 variable that counts the
+      keys with a gradient that was not finite (0 with "allow", which does not
+      check). Other attributes, such as `beta_1`, are those of `opt`.
 
     Raises:
       tfembed.errors.UnsupportedError: `synchronous`, or an optimizer or option
-        that cannot train tables; it says why.
-      tfembed.errors.ArgumentError: an unknown `nonfinite`, or an `opt` that was
-        made here.
+        that cannot train tables; the text says why.
+      tfembed.errors.ArgumentError: an unknown `nonfinite`, or an `opt` that is
+        a DynamicEmbeddingOptimizer.
     """
     engine = getattr(opt, "engine", opt)
     if isinstance(engine, TableTrainer):
@@ -109,7 +106,7 @@ def DynamicEmbeddingOptimizer(
     keras = sys.modules.get("keras")
     if keras is None or not isinstance(opt, keras.optimizers.Optimizer):
         return optimizer
-    # Imported here: Keras 3 need not be there for the other optimizers.
+    # Imported here, since the other optimizers work without Keras 3.
     from tfembed.dynamic_embedding.keras.optimizer import KerasTableOptimizer
 
     return KerasTableOptimizer(optimizer)
@@ -120,4 +117,4 @@ def patch_on_tf() -> None:
 
 
 def patch_on_tf_save_restore() -> None:
-    """Does nothing: `tf.train.Checkpoint` and SavedModels hold the tables."""
+    """Does nothing: `tf.train.Checkpoint` and SavedModels save the tables."""

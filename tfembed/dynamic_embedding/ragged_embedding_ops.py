@@ -1,4 +1,4 @@
-"""Looking rows up by ragged ids and combining them row by row."""
+"""Lookups by ragged ids that combine the rows of each row of ids."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def embedding_lookup_sparse(
 ) -> tf.Tensor:
     """Combines the rows of the ids in each row of `sp_ids`, differentiable.
 
-    As `embedding_lookup_sparse` of a SparseTensor.
+    It works as `embedding_lookup_sparse` for a SparseTensor.
 
     Args:
       params: a `ShadowVariable` or `Variable`, or a list of one.
@@ -43,13 +43,13 @@ def embedding_lookup_sparse(
       combiner: "mean", "sqrtn" or "sum"; None: "mean".
 
     Returns:
-      Of the rows' dtype [batch, dim], zeros for an empty bag.
+      The combined rows [batch, dim] in the rows' dtype, zeros for an empty bag.
 
     Raises:
       tfembed.errors.ArgumentError: (also ValueError) an unknown combiner, or
         ids of another rank.
-      tfembed.errors.DtypeError: (also TypeError) `sp_ids` or `sp_weights` is no
-        RaggedTensor, or ids or weights of another dtype.
+      tfembed.errors.DtypeError: (also TypeError) `sp_ids` or `sp_weights` is
+        not a RaggedTensor, or ids or weights of another dtype.
     """
     params = single_weights(params)
     combiner = check_combiner(combiner)
@@ -68,7 +68,7 @@ def safe_embedding_lookup_sparse(
     default_id: Any = None,
     name: str | None = None,
 ) -> tf.Tensor:
-    """`embedding_lookup_sparse` that prunes and fills.
+    """Prunes and fills ids, then works as `embedding_lookup_sparse`.
 
     Negative ids are ids like any other. Entries with a weight <= 0 are left out
     unless the combiner is "sum".
@@ -83,11 +83,11 @@ def safe_embedding_lookup_sparse(
       name: the name of the lookup.
 
     Returns:
-      Of the rows' dtype [batch, dim].
+      The combined rows [batch, dim] in the rows' dtype.
 
     Raises:
       tfembed.errors.DtypeError: (also TypeError) weights of another dtype than
-        the rows, or a `default_id` that is no key.
+        the rows, or a `default_id` that is not a key.
       tfembed.errors.ArgumentError: (also ValueError) several `default_id`.
       Others as `embedding_lookup_sparse`.
     """
@@ -127,9 +127,9 @@ def _bags(params: EmbeddingWeights, ids: Any, weights: Any) -> Bags:
 
 
 def _of_known_rank(ragged: tf.RaggedTensor) -> tf.RaggedTensor:
-    """`ragged`, whose values must be a list when it runs, where none tells now.
+    """Adds a run-time check that values are a vector, if the rank is unknown.
 
-    Placeholders without a shape have none, and may hold anything.
+    A placeholder without a shape may be fed values of any rank.
     """
     if ragged.shape.rank is not None or ragged.ragged_rank != 1:
         return ragged
@@ -139,7 +139,7 @@ def _of_known_rank(ragged: tf.RaggedTensor) -> tf.RaggedTensor:
 def _fill(
     ragged: tf.RaggedTensor, empty: tf.Tensor, value: tf.Tensor
 ) -> tf.RaggedTensor:
-    """`ragged` with one `value` in each row where `empty` is 1."""
+    """Puts one `value` into each row of `ragged` where `empty` is 1."""
     filler = tf.fill([tf.reduce_sum(empty)], value)
     fillers = tf.RaggedTensor.from_row_lengths(filler, empty, validate=False)
     return tf.concat([ragged, fillers], axis=1)

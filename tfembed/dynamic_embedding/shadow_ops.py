@@ -23,7 +23,7 @@ __all__ = [
     "embedding_lookup_unique_base",
 ]
 
-# TFRA's name for a dense variable that its optimizer moves like a table's.
+# TFRA's name for a dense variable that its optimizer trains like a table.
 DEResourceVariable = tf.Variable
 
 
@@ -34,7 +34,7 @@ def embedding_lookup(
     name: str | None = None,
     validate_indices: bool | None = None,
 ) -> Any:
-    """The rows of `ids`, whose gradient goes to `shadow`.
+    """Returns the rows of `ids`, with a gradient for `shadow`.
 
     Args:
       shadow: the `ShadowVariable`.
@@ -44,11 +44,11 @@ def embedding_lookup(
       validate_indices: accepted for TFRA's sake.
 
     Returns:
-      Rows, ids.shape + [dim]; ragged where the ids are.
+      Rows, ids.shape + [dim]; ragged if the ids are.
 
     Raises:
       tfembed.errors.ArgumentError: (also ValueError) ids of another dtype.
-      tfembed.errors.DtypeError: (also TypeError) no `ShadowVariable`.
+      tfembed.errors.DtypeError: (also TypeError) not a `ShadowVariable`.
     """
     del partition_strategy, validate_indices
     if not isinstance(shadow, ShadowVariable):
@@ -70,7 +70,7 @@ def embedding_lookup_unique(
     with_unique: bool = True,
     name: str | None = None,
 ) -> Any:
-    """`embedding_lookup` of dense or ragged ids, each distinct one once.
+    """Looks up dense or ragged ids, each distinct id once.
 
     Args:
       shadow: the `ShadowVariable`.
@@ -109,13 +109,13 @@ def embedding_lookup_unique_base(
     with_unique: bool = True,
     name: str | None = None,
 ) -> Any:
-    """Looks dense or ragged ids up by any function, each distinct one once.
+    """Looks up dense or ragged ids by a function, each distinct id once.
 
     Args:
       ids: ids of any shape, or a RaggedTensor.
       embedding_size: width of a row.
       lookup_function: ids [n] -> rows [n, embedding_size].
-      with_unique: whether to call it with the distinct ids only.
+      with_unique: whether to call `lookup_function` with the distinct ids only.
       name: the name of the lookup.
 
     Returns:

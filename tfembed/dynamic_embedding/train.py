@@ -12,9 +12,9 @@ __all__ = ["Checkpoint", "DECheckpoint", "DEHvdSaver"]
 class DECheckpoint(tf.train.Checkpoint):
     """`tf.train.Checkpoint`, under TFRA's name.
 
-    tfembed's variables are in any `tf.train.Checkpoint`: streamed, with slots,
-    and restored into any number of shards. TFRA's, whose tables lie in files
-    of their own, are read by `Variable.load_from_file_system`.
+    Any `tf.train.Checkpoint` saves tfembed's variables: streamed, with slots,
+    and restored into any number of shards. TFRA's checkpoints, which have
+    tables in separate files, are read by `Variable.load_from_file_system`.
     """
 
 

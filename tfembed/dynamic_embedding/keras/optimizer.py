@@ -76,7 +76,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
 
     @property
     def nonfinite_rows(self) -> tf.Variable:
-        """The keys so far whose summed gradient was not finite, an int64 count."""
+        """The count of keys so far with a non-finite summed gradient, int64."""
         return self.engine.nonfinite_rows
 
     @property

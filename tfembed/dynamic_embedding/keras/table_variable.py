@@ -131,7 +131,7 @@ class _WeightGradient:
     """Implements TensorFlow's CompositeTensorGradient for a weight."""
 
     def get_gradient_components(self, value: Any) -> Any:
-        """The resource that gradients go to."""
+        """Returns the resource handle whose gradient the tape computes."""
         return value.handle
 
     def replace_gradient_components(

@@ -1,1 +1,1 @@
-"""Reading rows, so that gradients find their way back to the table."""
+"""Differentiable lookups of rows: their gradients reach the table."""

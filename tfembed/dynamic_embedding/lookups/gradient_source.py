@@ -1,11 +1,11 @@
-"""The protocol by which TensorFlow differentiates for a variable.
+"""The protocol by which TensorFlow differentiates with respect to a variable.
 
-A tape wants a tf.Variable to watch. `tf.custom_gradient`, and with it
-`tf.recompute_grad` and `keras.RematScope`, dereference `ref()`, make a tensor of
-what they get, and record that the tensor's gradient is what the function gives.
-On the way they make a dense tensor of each gradient, which the slices of a table
-have no shape for. So they get a `StandIn`, whose gradients turn into tensors that
-hold keys and rows, and back into slices before they reach the table.
+A tape watches a tf.Variable. `tf.custom_gradient`, and so `tf.recompute_grad`
+and `keras.RematScope`, dereference `ref()`, convert the result to a tensor, and
+record that the tensor's gradient is the one that the function returns. They
+convert each gradient to a dense tensor, but the slices of a table have no dense
+shape. So they get a `StandIn`, whose gradients become tensors that pack keys
+and rows, and become slices again before they reach the table.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ __all__ = [
 
 @private.register_dispatchable
 class GradientSource:
-    """Base of what tapes differentiate for: tables, lookups and shadows.
+    """Base of the sources of gradients: tables, lookups and shadows.
 
     Attributes:
-      name: its name in errors.
+      name: the source's name in errors.
       dim: width of a row.
       key_dtype: the dtype of the keys.
-      handle: the resource that gradients go to.
+      handle: the resource handle whose gradient tapes compute.
     """
 
     name: Any
@@ -44,16 +44,16 @@ class GradientSource:
     handle: Any
 
     def ref(self) -> Any:
-        """A hashable reference, whose `deref()` is this object."""
+        """Returns a hashable reference, whose `deref()` is this object."""
         return _Reference(self)
 
     def zero_gradient(self) -> Any:
-        """The gradient that a tape gives with unconnected_gradients=ZERO."""
+        """Returns the gradient of a tape with unconnected_gradients=ZERO."""
         return no_slices(self)
 
 
 class TableSource(GradientSource):
-    """A source that is no tf.Variable; tapes watch a `WatchedTable` for it."""
+    """A source that is not a tf.Variable; tapes watch its `WatchedTable`."""
 
     _watched: WatchedTable | None = None
 
@@ -66,7 +66,7 @@ class TableSource(GradientSource):
 
     @property
     def _type_spec(self) -> _SourceSpec:
-        """The spec by which `tape.watch` takes a source apart."""
+        """The spec by which `tape.watch` finds the parts of a source."""
         return _SourceSpec(self)
 
     def __tf_tensor__(
@@ -78,15 +78,15 @@ class TableSource(GradientSource):
         )
 
 
-# `tape.watch` takes tensors, tf.Variables and composite tensors. To be one in
-# name is enough, and brings nothing else along.
+# `tape.watch` takes tensors, tf.Variables and composite tensors. Registering
+# the class as a composite tensor is enough, and has no other effect.
 tf.__internal__.CompositeTensor.register(TableSource)
 
 
 class WatchedTable(tf.Variable):
-    """Stands for a table in `tape.watched_variables()`.
+    """Represents a table in `tape.watched_variables()`.
 
-    Gradients for it are the table's, and an optimizer moves the table's rows.
+    Its gradient is the table's, and an optimizer that gets it trains the table.
 
     Args:
       params: the table.
@@ -98,7 +98,7 @@ class WatchedTable(tf.Variable):
 
     @classmethod
     def _variable_call(cls, *args: Any, **kwargs: Any) -> None:
-        """Keeps TensorFlow from reading our argument as tf.Variable's own."""
+        """Bypasses TensorFlow's handling of tf.Variable's own arguments."""
 
     def __init__(self, params: Any) -> None:
         self.params = params
@@ -115,27 +115,27 @@ class WatchedTable(tf.Variable):
 
     @property
     def shape(self) -> tf.TensorShape:
-        """The shape of no rows."""
+        """The shape of zero rows, [0, dim]."""
         return tf.TensorShape([0, self.params.dim])
 
     @property
     def trainable(self) -> bool:
-        """False: `tf.Module.trainable_variables` does not list tables by this.
+        """False, so that `tf.Module.trainable_variables` does not list it.
 
-        Modules expand what is composite, as tapes do, and would list the table
-        beside the shadows that they have, whose gradients are a part of its own.
+        Modules expand composite tensors, as tapes do, and would list the table
+        beside their shadows, whose gradients are a part of the table's.
         """
         return False
 
     @property
     def handle(self) -> tf.Tensor:
-        """The resource that gradients go to."""
+        """The resource handle that lookups pass their gradients to."""
         return self.params.handle
 
     _handle = handle
 
     def ref(self) -> Any:
-        """A hashable reference; `tf.custom_gradient` gets the table's."""
+        """Returns a hashable reference; to `tf.custom_gradient` the table's."""
         return _Reference(self.params)
 
     __hash__ = object.__hash__
@@ -151,21 +151,21 @@ class WatchedTable(tf.Variable):
 
 
 class StandIn(tf.__internal__.CompositeTensor):
-    """Stands for a source in `tf.custom_gradient` and its gradients.
+    """Represents a source in `tf.custom_gradient` and in its gradients.
 
-    A tape differentiates for it as for the source, and an optimizer takes it for
+    Its gradient is the source's gradient, and an optimizer that gets it trains
     the source.
 
     Args:
-      source: a table, or what stands for lookups in one.
+      source: a table, or a `TrainableWrapper` or shadow of one.
     """
 
     def __init__(self, source: Any) -> None:
         self.source = source
 
     def __getattr__(self, name: str) -> Any:
-        # TensorFlow must not take it for a variable: it asks variables for their
-        # handles, and would get slices from a tape that nobody packs.
+        # TensorFlow must not recognize it as a variable: it would differentiate
+        # with respect to the handle, and get slices that are not packed.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.source, name)
@@ -181,7 +181,7 @@ class StandIn(tf.__internal__.CompositeTensor):
     def __tf_tensor__(
         self, dtype: tf.DType | None = None, name: str | None = None
     ) -> tf.Tensor:
-        """No rows, whose gradient goes to the source."""
+        """Converts to zero rows, whose gradient goes to the source."""
         del dtype, name
         return ops.stand_in_rows(
             self.source, self.source.key_dtype, self.source.dim
@@ -192,18 +192,18 @@ class StandIn(tf.__internal__.CompositeTensor):
 
 
 class _Reference(private.Reference):
-    """A variable's reference, which gives tf.custom_gradient a `StandIn`."""
+    """A reference that dereferences to a `StandIn` in tf.custom_gradient."""
 
     __slots__ = ()
 
     def deref(self) -> Any:
-        """The object; to tf.custom_gradient what stands in for it."""
+        """Returns the object, or its `StandIn` to tf.custom_gradient."""
         source = self._wrapped
         return StandIn(source) if private.asked_by_custom_gradient() else source
 
 
 class _SourceSpec(tf.TypeSpec):
-    """Says what of a source a tape watches."""
+    """The parts of a source that a tape watches."""
 
     __slots__ = ("_source",)
 
@@ -222,11 +222,11 @@ class _SourceSpec(tf.TypeSpec):
     def most_specific_common_supertype(
         self, others: Sequence[Any]
     ) -> _SourceSpec | None:
-        """Itself, where all are of the same source."""
+        """Returns this spec if all specs are of the same source."""
         return self if all(self.is_subtype_of(one) for one in others) else None
 
     def is_subtype_of(self, other: Any) -> bool:
-        """Whether both are of the same source."""
+        """Says whether both specs are of the same source."""
         return isinstance(other, _SourceSpec) and other._source is self._source
 
     def _without_tensor_names(self) -> _SourceSpec:
@@ -236,8 +236,8 @@ class _SourceSpec(tf.TypeSpec):
         return (id(self._source),)
 
     def _to_components(self, value: Any) -> list[Any]:
-        # Modules and tf_keras' layers take apart their attributes as well, and
-        # would list a table among their variables.
+        # Modules and tf_keras' layers also expand their attributes, and would
+        # list a table among their variables.
         if not isinstance(value, StandIn) and not private.asked_by_watch():
             return []
         source = value.source if isinstance(value, StandIn) else value
@@ -249,16 +249,16 @@ class _SourceSpec(tf.TypeSpec):
 
 
 class _SlicesGradient:
-    """How a tape differentiates for a `StandIn`: CompositeTensorGradient."""
+    """Implements TensorFlow's CompositeTensorGradient for a `StandIn`."""
 
     def get_gradient_components(self, value: StandIn) -> Any:
-        """The resource that gradients go to."""
+        """Returns the resource handle whose gradient the tape computes."""
         return value.source.handle
 
     def replace_gradient_components(
         self, value: StandIn, component_grads: Any
     ) -> Any:
-        """The gradient as slices that turn into a tensor where one is wanted."""
+        """Returns the gradient as slices that can be converted to a tensor."""
         found = component_grads
         if not isinstance(found, tf.IndexedSlices):
             return found
@@ -266,7 +266,7 @@ class _SlicesGradient:
 
 
 class PackableSlices(tf.IndexedSlices):
-    """The gradient of a table that may become a tensor and slices again."""
+    """The gradient of a table, convertible to a packed tensor and back."""
 
     def __tf_tensor__(
         self, dtype: tf.DType | None = None, name: str | None = None
@@ -276,7 +276,7 @@ class PackableSlices(tf.IndexedSlices):
 
 
 def no_slices(source: Any) -> tf.IndexedSlices:
-    """A gradient of zeros: slices of no row."""
+    """Returns a gradient of zeros: slices without rows."""
     return tf.IndexedSlices(
         tf.zeros([0, source.dim]),
         tf.zeros([0], source.key_dtype),
@@ -290,6 +290,6 @@ def no_slices(source: Any) -> tf.IndexedSlices:
 def _zeros_like_source(
     tensor: Any, dtype: Any = None, name: Any = None, optimize: Any = True
 ) -> Any:
-    """Gives tapes the zeros of unconnected_gradients=ZERO."""
+    """Returns the zeros of unconnected_gradients=ZERO to tapes."""
     del dtype, name, optimize
     return tensor.zero_gradient()

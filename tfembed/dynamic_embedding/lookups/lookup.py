@@ -1,4 +1,4 @@
-"""Looking rows up by dense ids."""
+"""Lookups of rows by dense and sparse ids."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def embedding_lookup_sparse(
 ) -> Any:
     """Combines the rows of the ids in each row of `sp_ids`, differentiable.
 
-    With weights w (1 without `sp_weights`) and rows e of a bag of ids:
+    With weights w (1 without `sp_weights`) and the rows e of a bag of ids:
       sum: S = sum(w e);  mean: S / sum(w);  sqrtn: S / sqrt(sum(w^2)).
     A bag whose divisor is 0 gives zeros. Rows of float16 and bfloat16 are
     combined in float32.
@@ -59,20 +59,21 @@ def embedding_lookup_sparse(
       name: the name of the lookup.
       combiner: "mean", "sqrtn" or "sum"; None: "mean".
       max_norm: rows longer than this (L2) are scaled to it, before combining.
-      return_trainable: whether to return the `TrainableWrapper` of the distinct
-        ids too, not inside of a tf.function; or the `ShadowVariable`.
+      return_trainable: whether to return a pair, also with the
+        `TrainableWrapper` of the distinct ids (not inside of a tf.function), or
+        the `ShadowVariable`.
 
     Returns:
-      Of the rows' dtype [batch, dim], zeros for an empty bag; with `return_trainable` a
-      pair.
+      The combined rows [batch, dim] in the rows' dtype, zeros for an empty bag;
+      with `return_trainable` a pair.
 
     Raises:
       tfembed.errors.ArgumentError: (also ValueError) an unknown combiner.
-      tfembed.errors.DtypeError: (also TypeError) `sp_ids` or `sp_weights` is no
-        SparseTensor, ids or weights of another dtype, or a `max_norm` for rows
-        that are no floats.
-      tf.errors.InvalidArgumentError: weights that do not stand where their ids
-        stand, when the op runs.
+      tfembed.errors.DtypeError: (also TypeError) `sp_ids` or `sp_weights` is
+        not a SparseTensor, ids or weights of another dtype, or a `max_norm` for
+        rows that are not floats.
+      tf.errors.InvalidArgumentError: the weights' indices differ from the ids',
+        when the op runs.
     """
     del partition_strategy
     params = single_weights(params)
@@ -96,13 +97,13 @@ def embedding_lookup_sparse(
             return_trainable=return_trainable,
         )
         rows = found[0] if return_trainable else found
-        if sp_ids.shape.rank:  # Which reshaping forgets.
+        if sp_ids.shape.rank:  # Reshaping loses the static shape.
             rows.set_shape([sp_ids.shape[0], params.dim])
         return found
 
 
 def _of_rank_2(sparse: tf.SparseTensor) -> tf.SparseTensor:
-    """[batch, ...] -> [batch, n], in the same order."""
+    """Reshapes [batch, ...] to [batch, n], in the same order."""
     if sparse.shape.rank == 2:
         return sparse
     shape = sparse.dense_shape
@@ -119,11 +120,11 @@ def embedding_lookup(
     max_norm: float | None = None,
     return_trainable: bool = False,
 ) -> Any:
-    """The rows of `ids`, differentiable.
+    """Returns the rows of `ids`, differentiable.
 
-    `tape.gradient(loss, params)` gives one entry for each id looked up, repeats
-    included; `DynamicEmbeddingOptimizer` sums them. A missing id reads as its
-    initial row and is inserted by the update.
+    `tape.gradient(loss, params)` has one entry for each id looked up, repeats
+    included; `DynamicEmbeddingOptimizer` sums them. A missing id gives its
+    initial row; the update inserts it.
 
     Args:
       params: a `Variable` or `ShadowVariable`, or a list of one.
@@ -133,15 +134,16 @@ def embedding_lookup(
       validate_indices: accepted for TFRA's sake.
       max_norm: rows longer than this (L2) are scaled to it. The gradient goes
         through the scaling, as with `tf.nn.embedding_lookup`.
-      return_trainable: whether to return this lookup's `TrainableWrapper` too,
-        not inside of a tf.function; or the `ShadowVariable`.
+      return_trainable: whether to return a pair, also with this lookup's
+        `TrainableWrapper` (not inside of a tf.function), or the
+        `ShadowVariable`.
 
     Returns:
       Rows, ids.shape + [dim]; with `return_trainable` a pair.
 
     Raises:
-      tfembed.errors.DtypeError: (also TypeError) `params` is no `Variable`, ids
-        of another dtype, or a `max_norm` for rows that are no floats.
+      tfembed.errors.DtypeError: (also TypeError) `params` is not a `Variable`,
+        ids of another dtype, or a `max_norm` for rows that are not floats.
       tfembed.errors.ArgumentError: (also ValueError) no `name` in eager mode, or
         several `params`.
       tfembed.errors.UnsupportedError: (also NotImplementedError)
@@ -165,7 +167,7 @@ def embedding_lookup_unique(
     max_norm: float | None = None,
     return_trainable: bool = False,
 ) -> Any:
-    """`embedding_lookup` that fetches each distinct id once.
+    """Looks up as `embedding_lookup`, but fetches each distinct id once.
 
     The gradient is the same, with one entry for each distinct id.
     """
@@ -190,11 +192,11 @@ def embedding_lookup_unique(
 
 
 def single_weights(params: Any) -> EmbeddingWeights:
-    """The one variable of `params`.
+    """Returns the single variable of `params`.
 
     Raises:
-      tfembed.errors.ArgumentError: a list of several.
-      tfembed.errors.DtypeError: neither `Variable` nor `ShadowVariable`.
+      tfembed.errors.ArgumentError: a list of several variables.
+      tfembed.errors.DtypeError: neither a `Variable` nor a `ShadowVariable`.
     """
     if isinstance(params, (list, tuple)):
         if len(params) != 1:
@@ -220,11 +222,11 @@ _FUSED = (tf.float32, *_HALF)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bags:
-    """Ids in bags, bag after bag.
+    """A batch of ids in bags, bag after bag.
 
     Attributes:
       ids: SparseTensor [batch, n] with sorted indices, or RaggedTensor of rank 2.
-      weights: floats of the same kind and structure, or None: all 1.
+      weights: floats of the same tensor type and structure; None: all 1.
     """
 
     ids: tf.SparseTensor | tf.RaggedTensor
@@ -246,10 +248,10 @@ class Bags:
 
 
 def check_combiner(combiner: str | None) -> str:
-    """The combiner; None is "mean".
+    """Returns the combiner, checked; None is "mean".
 
     Raises:
-      tfembed.errors.ArgumentError: an unknown one.
+      tfembed.errors.ArgumentError: an unknown combiner.
     """
     combiner = "mean" if combiner is None else combiner
     if combiner not in _COMBINERS:
@@ -265,7 +267,7 @@ def check_bags(
     """Raises DtypeError for ids or weights of another type or dtype.
 
     Args:
-      params: what they are looked up in.
+      params: the variable or shadow to look up in.
       kind: tf.SparseTensor or tf.RaggedTensor.
       ids: the ids.
       weights: the weights, or None.
@@ -291,15 +293,15 @@ def check_bags(
 
 
 def default_key(params: EmbeddingWeights, default_id: Any) -> tf.Tensor:
-    """`default_id` as a key, for bags without ids.
+    """Converts `default_id`, for bags without ids, to a key.
 
     Args:
-      params: what it is looked up in.
+      params: the variable or shadow to look up in.
       default_id: one key; a tensor of integers may be narrower than keys.
 
     Raises:
-      tfembed.errors.DtypeError: (also TypeError) no key.
-      tfembed.errors.ArgumentError: (also ValueError) several.
+      tfembed.errors.DtypeError: (also TypeError) not a key.
+      tfembed.errors.ArgumentError: (also ValueError) several keys.
     """
     dtype, given = params.key_dtype, default_id
     if tf.is_tensor(given) and dtype.is_integer and given.dtype.is_integer:
@@ -329,16 +331,16 @@ def look_up_bags(
     max_norm: float | None = None,
     return_trainable: bool = False,
 ) -> Any:
-    """The combined rows of each bag, [batch, dim].
+    """Returns the combined rows of each bag, [batch, dim].
 
     Args:
-      params: what the ids are looked up in.
+      params: the variable or shadow to look up in.
       bags: the ids and their weights, checked.
       combiner: "mean", "sqrtn" or "sum".
       name: the name of the lookup.
       max_norm: rows longer than this (L2) are scaled to it, before combining.
-      return_trainable: whether to return what stands for the lookup of the
-        distinct ids too.
+      return_trainable: whether to return a pair, also with the wrapper or
+        shadow of the lookup of the distinct ids.
     """
     if max_norm is None and not return_trainable and _fusible(params):
         return _fused(params, bags, combiner, name)
@@ -365,7 +367,7 @@ def _fusible(params: Any) -> bool:
 
 
 def _fused(params: Any, bags: Bags, combiner: str, name: str) -> tf.Tensor:
-    """One op call for lookup and combination; one for its gradient."""
+    """Looks up and combines by one op call; the gradient is one op call too."""
     feature = ops.feature_ids(bags.ids, bags.weights, name=params.name)
     plan = ops.FeaturePlan(table=0, combiner=combiner, validate=False)
     note_lookup(params)
@@ -395,10 +397,10 @@ def safe_embedding_lookup_sparse(
     max_norm: float | None = None,
     return_trainable: bool = False,
 ) -> Any:
-    """`embedding_lookup_sparse` that prunes, fills and reduces the last dimension.
+    """Prunes and fills ids, then combines rows along the last dimension.
 
     Negative ids are ids like any other. Entries with a weight <= 0 are left out
-    unless the combiner is "sum".
+    unless the combiner is "sum". Else it works as `embedding_lookup_sparse`.
 
     Args:
       embedding_weights: a `Variable` or `ShadowVariable`, or a list of one.
@@ -410,15 +412,17 @@ def safe_embedding_lookup_sparse(
       name: the name of the lookup.
       partition_strategy: accepted for TFRA's sake.
       max_norm: rows longer than this (L2) are scaled to it, before combining.
-      return_trainable: whether to return the `TrainableWrapper` of the distinct
-        ids too, not inside of a tf.function; or the `ShadowVariable`.
+      return_trainable: whether to return a pair, also with the
+        `TrainableWrapper` of the distinct ids (not inside of a tf.function), or
+        the `ShadowVariable`.
 
     Returns:
-      Of the rows' dtype [d_0, ..., d_(n-1), dim]; with `return_trainable` a pair.
+      The combined rows [d_0, ..., d_(n-1), dim] in the rows' dtype; with
+      `return_trainable` a pair.
 
     Raises:
       tfembed.errors.DtypeError: (also TypeError) weights of another dtype
-        than the rows, or a `default_id` that is no key.
+        than the rows, or a `default_id` that is not a key.
       tfembed.errors.ArgumentError: (also ValueError) several `default_id`.
       Others as `embedding_lookup_sparse`.
     """
@@ -464,13 +468,13 @@ def safe_embedding_lookup_sparse(
 
 
 def _as_matrix(sparse: tf.SparseTensor, shape: tf.Tensor) -> tf.SparseTensor:
-    """[d_0, ..., d_n] as [d_0 * ... * d_(n-1), d_n]."""
+    """Reshapes [d_0, ..., d_n] to [d_0 * ... * d_(n-1), d_n]."""
     rows = tf.reduce_prod(shape[:-1])
     return tf.sparse.reshape(sparse, tf.stack([rows, shape[-1]]))
 
 
 def _fill(sparse: tf.SparseTensor, value: tf.Tensor) -> tf.SparseTensor:
-    """[batch, n] with `value` in each empty row, also where n was 0."""
+    """Puts `value` into each empty row of [batch, n], even if n is 0."""
     filled, _ = tf.sparse.fill_empty_rows(sparse, value)
     shape = tf.maximum(filled.dense_shape, [0, 1])
     return tf.SparseTensor(filled.indices, filled.values, shape)

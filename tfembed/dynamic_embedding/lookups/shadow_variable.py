@@ -1,4 +1,4 @@
-"""A lasting source of gradients for lookups in tf.functions and layers."""
+"""`ShadowVariable`: a lasting source of gradients for many lookups."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ __all__ = [
 
 
 class ModelMode:
-    """The modes of a program; one holds for all of it.
+    """The two modes of lookups; one mode holds for the whole process.
 
-    In train mode a lookup through a `ShadowVariable` carries a gradient and
-    leaves its ids and rows in the shadow. In inference mode it does neither, so
+    In train mode a lookup through a `ShadowVariable` is differentiable and
+    stores its ids and rows in the shadow. In inference mode it does neither, so
     that any number of threads may look up through one shadow. A tf.function
-    keeps the mode that it was traced in. Other lookups are the same in both.
+    keeps the mode in which it was traced. Other lookups are the same in both
+    modes.
 
     Attributes:
       TRAIN: "train".
       INFERENCE: "inference".
-      CURRENT_SETTING: the mode that holds.
+      CURRENT_SETTING: the current mode.
     """
 
     TRAIN = "train"
@@ -51,46 +52,47 @@ class ModelMode:
 
 
 def enable_train_mode() -> None:
-    """Lets lookups train, as they do from the start."""
+    """Sets train mode, which is the default."""
     ModelMode.CURRENT_SETTING = ModelMode.TRAIN
 
 
 def enable_inference_mode() -> None:
-    """Lets lookups only read; call it before functions are traced."""
+    """Sets inference mode; call it before functions are traced."""
     ModelMode.CURRENT_SETTING = ModelMode.INFERENCE
 
 
 def get_model_mode() -> str:
-    """The mode that holds, "train" or "inference"."""
+    """Returns the current mode, "train" or "inference"."""
     return ModelMode.CURRENT_SETTING
 
 
 class ShadowVariable(TrainableWrapper, EmbeddingWeights):
-    """Stands for all lookups that are made through it.
+    """A source of gradients for all lookups that are made through it.
 
-    `tape.gradient(loss, shadow)` gives the IndexedSlices of these lookups, by
-    key, however many there were; an optimizer that gets it moves the rows in the
-    table. Its ids and its value are those of the last lookup in eager mode;
-    those in a tf.function leave them alone. (TensorFlow's graph optimizer takes
-    all tensors that a function assigns to one variable for tensors of one
-    shape.) After an optimizer's step in eager mode the value is what the step
-    made of these rows. Make it in eager mode; look up anywhere.
+    `tape.gradient(loss, shadow)` is the IndexedSlices by key of all these
+    lookups; an optimizer that gets it updates the rows in the table. Its ids
+    and its value are those of the last lookup in eager mode; lookups in a
+    tf.function do not change them. (TensorFlow's graph optimizer assumes one
+    shape for all tensors that a function assigns to a variable.) After an
+    optimizer's step in eager mode the value has the updated rows. Make a shadow
+    in eager mode; look up anywhere.
 
     Args:
       params: the `Variable`.
       name: the shadow's name.
-      max_norm: what the rows' lengths are limited to, or None.
-      trainable: whether lookups carry gradients, if `params` is trainable.
+      max_norm: the limit of the rows' L2 norm, or None.
+      trainable: whether lookups are differentiable, if `params` is trainable.
       distribute_strategy: accepted for TFRA's sake.
       model_mode: accepted for TFRA's sake; see `ModelMode`.
-      ids: a tf.Variable of unknown shape for the ids; None: one of its own.
-      exists: the same for what a `bp_v2` lookup found, bool.
+      ids: a tf.Variable of unknown shape for the ids; None: a new one.
+      exists: a bool tf.Variable for the ids that a `bp_v2` lookup found; None:
+        a new one.
 
     Raises:
       tfembed.errors.UnsupportedError: (also NotImplementedError) inside of a
         tf.function or a graph.
-      tfembed.errors.DtypeError: (also TypeError) `params` is no `Variable`, or
-        `ids` or `exists` no tf.Variable.
+      tfembed.errors.DtypeError: (also TypeError) `params` is not a `Variable`,
+        or `ids` or `exists` is not a tf.Variable.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
 
     @property
     def as_keys(self) -> Any:
-        """The function of a layer that makes keys of ids, or None."""
+        """The function by which a layer converts ids to keys, or None."""
         return self.params.as_keys
 
     def embedding_lookup(
@@ -142,13 +144,13 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
         max_norm: float | None = None,
         return_trainable: bool = False,
     ) -> Any:
-        """The rows of `ids`, ids.shape + [dim]; see `ModelMode`.
+        """Returns the rows of `ids`, ids.shape + [dim]; see `ModelMode`.
 
         Args:
           ids: keys of any shape.
           name: the name of the lookup.
-          max_norm: another limit of the rows' lengths, after the shadow's own.
-          return_trainable: whether to return the shadow too.
+          max_norm: another limit of the L2 norm, applied after the shadow's.
+          return_trainable: whether to return a pair, also with the shadow.
         """
         check_max_norm(max_norm, self.params)
         ids = arguments.id_tensor(ids, self.params)
@@ -163,14 +165,14 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
         return (rows, self) if return_trainable else rows
 
     def _fetch(self, ids: tf.Tensor, update: bool = False) -> tf.Tensor:
-        del update  # Nothing of a function may be kept for the next call.
+        del update  # A function's tensors must not be kept for the next call.
         rows, exists = self.params.table.lookup(ids)
         if self.params.bp_v2 and tf.executing_eagerly():
             self.exists.assign(exists)
         return rows
 
     def _reset_ids(self, ids: Any) -> Any:
-        """Lets the shadow stand for other ids; its value stays until read."""
+        """Sets other ids; the value stays until it is read."""
         self._catch_up()
         for slot in self._tracked_slots:
             slot._reset_ids(ids)
@@ -185,25 +187,27 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
 
 
 class TableShadow(ShadowVariable):
-    """A shadow that stands for all lookups of its table, not only its own.
+    """A shadow whose gradient is that of all lookups of its table.
 
-    So lookups in calls of a Keras layer have a gradient by the layer's shadow,
-    as by its weight.
+    So lookups in calls of a Keras layer have a gradient with respect to the
+    layer's shadow, as with respect to its weight.
     """
 
     @property
     def handle(self) -> tf.Tensor:
-        """The resource that gradients of all lookups go to."""
+        """The resource handle that all lookups pass their gradients to."""
         return self.params.handle
 
     @property
     def read_variable(self) -> None:
-        """None: gradients go to the table."""
+        """None, since gradients go to the table."""
 
     def _watch(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         if not self.trainable:
             return rows
-        return watch(rows, ids, self.params)  # Once: the two have one handle.
+        return watch(
+            rows, ids, self.params
+        )  # Once, since both have the same handle.
 
 
 def _check_type(argument: str, value: Any, expected: type) -> None:

@@ -1,4 +1,4 @@
-"""The rows of one lookup, as something to differentiate by."""
+"""`TrainableWrapper`: the rows of a lookup as a source of gradients."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ __all__ = [
 ]
 
 
-# Each is called with the table of every lookup that may be trained.
+# Callbacks; each is called with the table of every trainable lookup.
 LISTENERS: list[Callable[[Any], None]] = []
 
 
 def note_lookup(table: Any) -> None:
-    """Tells who listens that a `Variable`, or a tf.Variable, is looked up."""
+    """Calls the callbacks for a lookup in a `Variable` or tf.Variable."""
     for listener in LISTENERS:
         listener(table)
 
@@ -46,16 +46,17 @@ def note_lookup(table: Any) -> None:
 def watch(
     rows: tf.Tensor, ids: tf.Tensor, params: Any, wrapper: Any = None
 ) -> tf.Tensor:
-    """`rows`, whose gradient goes to the trainable ones of two anchors, by key.
+    """Returns `rows` with a gradient for `params` and `wrapper`, by key.
 
-    Gradients arrive in float32, whatever the floats of the rows. Rows of
-    integers have none. Keys that are strings stay strings up to the update.
+    Only those of the two that are trainable get the gradient. It is float32 for
+    all float dtypes of rows; rows of integers have none. Keys that are strings
+    stay strings up to the update.
 
     Args:
-      rows: ids.shape + [dim], what `ids` looked up.
+      rows: ids.shape + [dim], the looked-up rows.
       ids: keys of any shape.
       params: the `Variable`.
-      wrapper: what stands for this lookup or for a part of all lookups.
+      wrapper: the `TrainableWrapper` or `ShadowVariable` of the lookup.
     """
     if wrapper is None or wrapper.trainable:
         note_lookup(params)
@@ -65,15 +66,15 @@ def watch(
         if a is not None and a.trainable and not _is_of_replicas(a)
     ]
     if tf.executing_eagerly() and not tape_records():
-        # A third of the time of an eager lookup of a few keys. What recomputes
-        # it later, under a tape, asks now which variables it uses.
+        # Fast path: the ops below take a third of an eager lookup of few keys.
+        # But functions that recompute later under a tape record variables now.
         for anchor in anchors:
             record_access(anchor)
         return rows
     dtype = rows.dtype
     if not anchors or not dtype.is_floating:
         return rows
-    # The op takes float32; a float64 would lose digits there.
+    # The op takes float32, which would lose digits of float64.
     wide = dtype == tf.float64
     watched = tf.zeros_like(rows) if wide else rows
     watched = tf.cast(watched, tf.float32)
@@ -84,9 +85,10 @@ def watch(
 
 
 def _is_of_replicas(anchor: Any) -> bool:
-    """Whether each replica has its own handle, and this runs on none of them.
+    """Says whether each replica has a handle and this runs on no replica.
 
-    So it is where Keras builds a model under a strategy, and nothing is trained.
+    So it is when Keras builds a model under a strategy; nothing is trained
+    then.
     """
     return (
         isinstance(anchor, TrainableWrapper)
@@ -96,11 +98,11 @@ def _is_of_replicas(anchor: Any) -> bool:
 
 
 def check_max_norm(max_norm: Any, params: Any) -> None:
-    """Raises where `max_norm` is not allowed for rows of `params`.
+    """Checks that `max_norm` is allowed for rows of `params`.
 
     Raises:
-      tfembed.errors.DtypeError: rows that are no floats.
-      tfembed.errors.ArgumentError: no number above 0; tensors pass.
+      tfembed.errors.DtypeError: rows that are not floats.
+      tfembed.errors.ArgumentError: not a number above 0; tensors pass.
     """
     if max_norm is None:
         return
@@ -122,10 +124,10 @@ def check_max_norm(max_norm: Any, params: Any) -> None:
 def clip_rows(
     rows: tf.Tensor, max_norm: float | None, params: Any
 ) -> tf.Tensor:
-    """Scales rows [..., dim] that are longer than `max_norm` down to it.
+    """Scales rows [..., dim] with a larger L2 norm down to `max_norm`.
 
     Raises:
-      as `check_max_norm`.
+      The errors of `check_max_norm`.
     """
     if max_norm is None:
         return rows
@@ -133,16 +135,16 @@ def clip_rows(
     return tf.clip_by_norm(rows, max_norm, axes=[-1])
 
 
-_VALUE_KEY = "VARIABLE_VALUE"  # What savers call a variable's tensor.
+_VALUE_KEY = "VARIABLE_VALUE"  # The name of a variable's tensor in savers.
 
 
 def buffer(
     dtype: tf.DType, name: str, row_shape: Sequence[int] = ()
 ) -> tf.Variable:
-    """A variable of any shape, empty at first, and in a SavedModel always.
+    """Makes a variable of unknown shape, initially empty, and empty when saved.
 
-    Its rows are of one process: a model that serves must not bring along whom
-    it was looked up for last.
+    A SavedModel must not contain the rows of the last lookup, which belong to
+    this process.
     """
     empty = tf.zeros([0, *row_shape], dtype)
     variable = private.unnamed_variable(
@@ -151,61 +153,62 @@ def buffer(
         trainable=False,
         shape=tf.TensorShape(None),
     )
-    # No checkpoint saves it, so this is for SavedModels alone.
+    # No checkpoint saves it, so this runs for SavedModels only.
     variable._serialize_to_tensors = lambda: {_VALUE_KEY: tf.identity(empty)}
     return variable
 
 
 class TrainableWrapper(GradientSource, tf.Variable):
-    """Lookups of one name, to differentiate by: see `return_trainable`.
+    """The source of gradients of lookups with one name: see `return_trainable`.
 
-    `tape.gradient(loss, wrapper)` gives the IndexedSlices of the lookups that
-    returned it, by key; `tape.gradient(loss, variable)` those of all lookups.
-    Give an optimizer one of the two. `tf.Module.trainable_variables` lists it.
-    Eager mode and graphs of TensorFlow 1.
+    `tape.gradient(loss, wrapper)` is the IndexedSlices by key of the lookups
+    that returned it; `tape.gradient(loss, variable)` is that of all lookups.
+    Give an optimizer one of the two. `tf.Module.trainable_variables` lists the
+    wrapper. It works in eager mode and in graphs of TensorFlow 1.
 
-    Its value is a copy of rows, of any shape, and no part of a checkpoint; the
-    table is. Code that takes it for a dense variable is refused: each property
-    that raises is the first that such code asks for, and the error says what to
-    do instead.
+    Its value is a copy of rows, of any shape. Checkpoints save the table, not
+    this copy. Code that treats the wrapper as a dense variable is refused: each
+    property that raises is the first one that such code reads, and the error
+    says what to do instead.
 
-    In eager mode a variable's lookups of one name return one wrapper, while it
-    lives, whose ids and value are those of the last. After an optimizer's step
-    the value is what the step made of these rows.
+    In eager mode a variable's lookups of one name return the same wrapper, as
+    long as that is referenced; its ids and value are those of the last lookup.
+    After an optimizer's step the value has the updated rows.
 
-    In a graph each lookup has a wrapper of its own, which
+    In a graph each lookup has a new wrapper, which
     `tf.compat.v1.trainable_variables()` lists: `tf.gradients(loss, wrapper)` is
-    the gradient of that lookup. Its value is what the lookup reads, and it is
-    called after its handle.
+    the gradient of that lookup. Its value is the rows that the lookup reads,
+    and its name is that of its handle.
 
     Args:
       params: the `Variable`.
       ids: keys of any shape.
-      max_norm: what the rows' lengths are limited to, or None.
+      max_norm: the limit of the rows' L2 norm, or None.
       name: the lookup's name.
-      trainable: whether its rows carry gradients, if `params` is trainable.
+      trainable: whether its rows have gradients, if `params` is trainable.
       model_mode: accepted for TFRA's sake; see `ModelMode`.
 
     Attributes:
-      params: the `Variable` that the rows come from.
+      params: the `Variable` that has the rows.
       max_norm: the limit.
-      ids: what is looked up.
-      exists: bool, ids.shape, which of them were there; of `bp_v2` variables.
+      ids: the looked-up ids.
+      exists: bool, ids.shape: whether the table held each id; only for `bp_v2`
+        variables.
 
     Raises:
       tfembed.errors.UnsupportedError: (also NotImplementedError) inside of a
         tf.function, or of a branch or loop of a graph.
-      tfembed.errors.ArgumentError: a `max_norm` that is no number above 0.
-      tfembed.errors.DtypeError: a `max_norm`, and rows that are no floats.
+      tfembed.errors.ArgumentError: a `max_norm` that is not a number above 0.
+      tfembed.errors.DtypeError: a `max_norm` for rows that are not floats.
     """
 
-    # Gradient tapes take it for its handle, and ask for its dtype.
+    # Gradient tapes use its handle and read its dtype.
     _should_act_as_resource_variable = True
     is_tensor_like = True
 
     @classmethod
     def _variable_call(cls, *args: Any, **kwargs: Any) -> None:
-        """Keeps TensorFlow from reading our arguments as tf.Variable's own."""
+        """Bypasses TensorFlow's handling of tf.Variable's own arguments."""
 
     def __init__(
         self,
@@ -230,7 +233,7 @@ class TrainableWrapper(GradientSource, tf.Variable):
         self.params = params
         self.max_norm = max_norm
         self._trainable = bool(trainable) and params.trainable
-        # TensorFlow's variables say by it whether a graph of TensorFlow 1 has them.
+        # As in TensorFlow's variables: True in a graph of TensorFlow 1.
         self._in_graph_mode = rows_of_graph is not None
         self._buffer: Any = rows_of_graph
         if rows_of_graph is None:
@@ -240,8 +243,10 @@ class TrainableWrapper(GradientSource, tf.Variable):
             self.ids, self._name = rows_of_graph.ids, rows_of_graph.handle.name
         self.exists: Any = None
         self._fetched: tf.Tensor | None = None
-        self._element: tf.Tensor | None = None  # What sessions fetch.
-        self._is_behind = False  # A step has moved the rows since.
+        self._element: tf.Tensor | None = (
+            None  # The tensor that sessions fetch.
+        )
+        self._is_behind = False  # True after a step updated the rows.
         self._tracked_slots: list[TrainableWrapper] = []
         private.track(self, "params", params)
         params.remember_trainable(self, name)
@@ -259,7 +264,7 @@ class TrainableWrapper(GradientSource, tf.Variable):
 
     @property
     def shape(self) -> tf.TensorShape:
-        """The lookup's shape in a graph; else unknown, as lookups differ."""
+        """The lookup's shape in a graph; unknown in eager mode."""
         return self._buffer.shape
 
     @property
@@ -284,12 +289,12 @@ class TrainableWrapper(GradientSource, tf.Variable):
 
     @property
     def trainable(self) -> bool:
-        """Whether this and the variable are."""
+        """Whether this wrapper and the variable are trainable."""
         return self._trainable
 
     @property
     def handle(self) -> tf.Tensor:
-        """The resource that gradients go to."""
+        """The resource handle that lookups pass their gradients to."""
         return self._buffer.handle
 
     @property
@@ -302,28 +307,28 @@ class TrainableWrapper(GradientSource, tf.Variable):
         return self._buffer if is_read else None
 
     def read_value(self, do_prefetch: bool = True) -> tf.Tensor:
-        """The rows, ids.shape + [dim].
+        """Returns the rows, ids.shape + [dim].
 
         Args:
-          do_prefetch: whether to take them from the table, differentiable, and
-            in eager mode keep them as the value; else the value as it is,
-            without a gradient.
+          do_prefetch: whether to look the rows up in the table, differentiable,
+            and in eager mode store them as the value; if False, the stored
+            value is returned, without a gradient.
         """
         return self._read(self._keys()) if do_prefetch else self.value()
 
     def prefetch_values(self, update: bool = False) -> tf.Tensor:
-        """The rows of `ids`, without a gradient; looked up again if `update`."""
+        """Returns the rows of `ids`, no gradient; `update` looks up again."""
         return self.transform(self._fetch(self._keys(), update))
 
     def value(self) -> tf.Tensor:
-        """The value, without a gradient; in a graph what `read_value` reads."""
+        """Returns the value, no gradient; in a graph that of `read_value`."""
         if self._in_graph_mode:
             return self.read_value()
         self._catch_up()
         return tf.stop_gradient(self._buffer.value())
 
     def numpy(self) -> Any:
-        """The value as an array; eager mode only."""
+        """Returns the value as an array; eager mode only."""
         self._catch_up()
         return self._buffer.numpy()
 
@@ -333,14 +338,14 @@ class TrainableWrapper(GradientSource, tf.Variable):
         return self._buffer.assign(value, *args, **kwargs)
 
     def update_op(self, v0: Any = None) -> Any:
-        """Writes the value into the table, and notes it by the restrict policy.
+        """Writes the value into the table; the restrict policy notes the keys.
 
         Args:
-          v0: for a `bp_v2` variable, the rows from before the value was
-            changed: the difference is added, by `Variable.accum`.
+          v0: for a `bp_v2` variable, the rows before the value was changed;
+            `Variable.accum` adds the difference.
 
         Raises:
-          tfembed.errors.ArgumentError: a `bp_v2` variable and no `v0`.
+          tfembed.errors.ArgumentError: a `bp_v2` variable without `v0`.
         """
         params, ids = self.params, self._keys()
         if params.bp_v2 and v0 is None:
@@ -355,21 +360,21 @@ class TrainableWrapper(GradientSource, tf.Variable):
         return params.upsert(ids, self.value())
 
     def size(self) -> tf.Tensor:
-        """The number of keys in the table."""
+        """Returns the number of keys in the table."""
         return self.params.size()
 
     def transform(self, result: tf.Tensor) -> tf.Tensor:
-        """Scales rows [..., dim] that are longer than `max_norm` down to it."""
+        """Scales rows [..., dim] with a larger L2 norm down to `max_norm`."""
         return clip_rows(result, self.max_norm, self.params)
 
     def stand_for(
         self, ids: tf.Tensor, rows: tf.Tensor, exists: tf.Tensor
     ) -> tf.Tensor:
-        """`rows`, which `ids` looked up, with a gradient; the lookup's last step.
+        """Sets ids and value and returns `rows` with a gradient; ends a lookup.
 
         Args:
           ids: keys of any shape.
-          rows: ids.shape + [dim], as they are in the table.
+          rows: ids.shape + [dim], as the table has them.
           exists: bool, ids.shape.
         """
         self.ids, self._fetched = ids, rows
@@ -381,12 +386,12 @@ class TrainableWrapper(GradientSource, tf.Variable):
         return rows
 
     def note_step(self) -> None:
-        """Notes that an optimizer has moved rows of the table in eager mode."""
+        """Marks the value as stale after an optimizer's step in eager mode."""
         self._fetched = None
         self._is_behind = True
 
     def is_initialized(self, name: str | None = None) -> tf.Tensor:
-        """True: there is nothing to initialize."""
+        """Returns True: there is nothing to initialize."""
         return tf.constant(True, name=name)
 
     @property
@@ -403,7 +408,7 @@ class TrainableWrapper(GradientSource, tf.Variable):
         return self.handle.op
 
     def to_proto(self, export_scope: str | None = None) -> None:
-        """None: a meta graph has the lookup's operations, not this object."""
+        """Returns None: a meta graph has only the lookup's operations."""
         del export_scope
 
     def __tf_tensor__(
@@ -417,7 +422,7 @@ class TrainableWrapper(GradientSource, tf.Variable):
             )
         return tf.identity(value, name)
 
-    # Compared and hashed as an object: anchors of gradients are looked up.
+    # Compared and hashed by identity, since sources of gradients are dict keys.
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> bool:
@@ -432,7 +437,7 @@ class TrainableWrapper(GradientSource, tf.Variable):
 
     @property
     def initial_value(self) -> Any:
-        """Not there: raises UnsupportedError."""
+        """Raises UnsupportedError: there is no initial value."""
         raise errors.UnsupportedError(
             f"'{self.name}' has no initial value: it stands for rows of the "
             f"table '{self.params.name}', other ones for other ids. What copies "
@@ -442,33 +447,33 @@ class TrainableWrapper(GradientSource, tf.Variable):
 
     @property
     def sparse_read(self) -> Any:
-        """Not there: rows are read by key, with `embedding_lookup`."""
+        """Raises AttributeError: read rows by key, with `embedding_lookup`."""
         raise AttributeError(f"'{self.name}' has no sparse_read.")
 
     @property
     def gather_nd(self) -> Any:
-        """Not there: rows are read by key, with `embedding_lookup`."""
+        """Raises AttributeError: read rows by key, with `embedding_lookup`."""
         raise AttributeError(f"'{self.name}' has no gather_nd.")
 
     @property
     def constraint(self) -> Any:
-        """Refuses tf_keras' optimizers without slots, which ask for it."""
+        """Refuses tf_keras' optimizers without slots, which read it."""
         raise errors.UnsupportedError(self._not_alone("Keras' optimizers"))
 
     @property
     def _unique_id(self) -> str:
-        """Refuses tf_keras' other optimizers, which ask for it."""
+        """Refuses tf_keras' other optimizers, which read it."""
         raise AttributeError(self._not_alone("Keras' optimizers"))
 
     def _ref(self) -> Any:
-        """Refuses TensorFlow's own optimizers, which ask for it in graphs."""
+        """Refuses TensorFlow's own optimizers, which call it in graphs."""
         raise errors.UnsupportedError(
             self._not_alone("tf.compat.v1.train optimizers")
         )
 
     @property
     def _save_slice_info(self) -> Any:
-        """Refuses Savers that are given the wrapper, which ask for it."""
+        """Refuses Savers that are given the wrapper, which read it."""
         if not self._in_graph_mode:
             raise not_in_savers(
                 f"'{self.name}', which stands for rows of the table "
@@ -490,11 +495,11 @@ class TrainableWrapper(GradientSource, tf.Variable):
 
     @property
     def _handle(self) -> tf.Tensor:
-        """`handle`, as TensorFlow's own variables call it inside."""
+        """The `handle`, under the private name in TensorFlow's variables."""
         return self.handle
 
     def _as_graph_element(self) -> tf.Tensor:
-        """The tensor that a session fetches, made once for all runs."""
+        """Returns the tensor that a session fetches, made once for all runs."""
         if self._element is None:
             self._element = self.value()
         return self._element
@@ -516,25 +521,27 @@ class TrainableWrapper(GradientSource, tf.Variable):
         return self._keep(self._fetch(ids), ids)
 
     def _keep(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-        """`rows` with a gradient and scaled; in eager mode they become the value."""
+        """Scales `rows`, adds their gradient; stores them in eager mode."""
         rows = self.transform(self._watch(rows, ids))
         if tf.executing_eagerly():
             self.assign(rows)
         return rows
 
     def _watch(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-        if self._in_graph_mode:  # Its handle hands gradients on to the table's.
+        if (
+            self._in_graph_mode
+        ):  # Its handle passes gradients on to the table's.
             return watch(rows, ids, self)
         return watch(rows, ids, self.params, self)
 
     def _catch_up(self) -> None:
-        """Reads the rows again if a step has moved them."""
+        """Reads the rows again if a step has updated them."""
         if self._is_behind and tf.executing_eagerly():
             rows, _ = self.params.table.lookup(self._keys())
             self.assign(self.transform(rows))
 
     def _reset_ids(self, ids: Any) -> None:
-        """Lets the wrapper, and the slots it tracks, stand for other ids."""
+        """Sets other ids for the wrapper and the slots that it tracks."""
         self._catch_up()
         self.ids = ids
         self._fetched = None
@@ -542,10 +549,10 @@ class TrainableWrapper(GradientSource, tf.Variable):
             slot._reset_ids(ids)
 
     def _track_optimizer_slots(self, slots: Sequence[TrainableWrapper]) -> None:
-        """Lets `slots` follow the wrapper's ids.
+        """Makes `slots` follow the wrapper's ids.
 
         Raises:
-          tfembed.errors.DtypeError: a slot that is no `TrainableWrapper`.
+          tfembed.errors.DtypeError: a slot that is not a `TrainableWrapper`.
         """
         for slot in slots:
             if not isinstance(slot, TrainableWrapper):
@@ -563,16 +570,18 @@ class TrainableWrapper(GradientSource, tf.Variable):
         self, save_type: str = "checkpoint", **kwargs: Any
     ) -> dict[str, Any]:
         children = super()._trackable_children(save_type, **kwargs)
-        if save_type == "savedmodel":  # Functions may have captured them.
+        if (
+            save_type == "savedmodel"
+        ):  # Functions may have captured the buffers.
             children.update(self._buffers())
         return children
 
     def _buffers(self) -> dict[str, tf.Variable]:
-        """The variables that lookups write, by name."""
+        """Returns the variables that lookups write, by name."""
         return {"rows": self._buffer}
 
     def _write_object_proto(self, proto: Any, options: Any) -> None:
-        """Tells a SavedModel that this is an object with a table, no variable."""
+        """Marks this for a SavedModel as an object, not a variable."""
         del options
         proto.user_object.identifier = "_generic_user_object"
         proto.user_object.version.producer = 1
@@ -580,7 +589,7 @@ class TrainableWrapper(GradientSource, tf.Variable):
 
 
 def _is_of_here(rows: tf.Tensor | None) -> bool:
-    """Whether rows that were kept belong to where ops are made now."""
+    """Says whether stored rows belong to the current graph or eager mode."""
     if rows is None or tf.executing_eagerly():
         return rows is not None and not tf.is_symbolic_tensor(rows)
     graph = tf.compat.v1.get_default_graph()
@@ -594,7 +603,7 @@ def look_up(
     max_norm: float | None,
     return_trainable: bool,
 ) -> Any:
-    """`embedding_lookup` in a `Variable`."""
+    """Looks up in a `Variable`, for `embedding_lookup`."""
     name = name or "embedding_lookup"
     with tf.name_scope(name):
         check_max_norm(max_norm, params)
@@ -611,9 +620,9 @@ def look_up(
 def _wrapper_of(
     params: Any, ids: tf.Tensor, name: str, max_norm: float | None
 ) -> TrainableWrapper:
-    """The wrapper that a lookup returns: that of its name, or a new one."""
+    """Returns the wrapper of a lookup: that of its name, or a new one."""
     found = params.get_trainable_by_name(name)
-    # A shadow of that name is the user's own.
+    # A shadow of that name is the user's.
     if type(found) is not TrainableWrapper or not tf.executing_eagerly():
         return TrainableWrapper(params, ids, max_norm, name=name)
     found.max_norm = max_norm
@@ -624,15 +633,16 @@ def trainable_wrapper_filter(
     iterable_object_in: Iterable[Any],
     test_unaggregated_function: Callable[[Any], bool] | None = None,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Parts dense variables from those of tables.
+    """Splits variables into dense variables and those of tables.
 
     Args:
       iterable_object_in: variables.
-      test_unaggregated_function: says of a variable whether it is a table's.
-        None: a `Variable`, `TrainableWrapper` or `ShadowVariable` is.
+      test_unaggregated_function: a predicate that is true for a table's
+        variable. None: true for `Variable`, `TrainableWrapper` and
+        `ShadowVariable`.
 
     Returns:
-      The dense ones and the tables', each in the order given.
+      The dense variables and the tables' variables, each in the given order.
     """
     is_table = test_unaggregated_function or _is_of_a_table
     parts: tuple[list[Any], list[Any]] = ([], [])

@@ -1,1 +1,1 @@
-"""Graphs and sessions of TensorFlow 1, and the optimizers of that time."""
+"""Graphs, sessions and optimizers of TensorFlow 1."""

@@ -28,18 +28,19 @@ __all__ = [
     "saveables",
 ]
 
-# All that were made in a graph.
+# All saveables that were made in a graph.
 _of_graph: weakref.WeakKeyDictionary[
     tf.Graph, list[weakref.ref[TableSaveable]]
 ] = weakref.WeakKeyDictionary()
 
 _asked = itertools.count(1)
 
-# In names of tensors that `tf.train.Checkpoint` gives, and in no Saver's.
+# A part of tensor names in a `tf.train.Checkpoint`, but in no Saver's.
 _OF_CHECKPOINTS = ".ATTRIBUTES/"
 
-# The collection of what each Saver of a graph restores. No string: a Saver tries
-# to write what collections of such names hold into its meta graph.
+# The collection of the tables that a graph's Savers restore. Its key is not a
+# string, because a Saver tries to write collections with string keys into its
+# meta graph.
 _RESTORED = ("tfembed_restored_tables",)
 
 
@@ -47,10 +48,10 @@ class _Checked(NamedTuple):
     """A table's part of a checkpoint.
 
     Attributes:
-      keys: [n].
+      keys: keys [n].
       columns: values [n, dim], and the rows of each slot.
-      noted: of its policies.
-      checks: what fails where these do not fit or cannot be read.
+      noted: the notes of its policies.
+      checks: operations that fail if these do not fit or cannot be read.
     """
 
     keys: tf.Tensor
@@ -60,10 +61,11 @@ class _Checked(NamedTuple):
 
 
 def _checked_by(read: tf.Operation) -> Iterator[_Checked]:
-    """Reads each table by a restoring op: all must fit before one changes.
+    """Yields the content of all tables that a restore op reads.
 
-    Other Savers of the graph may have other tables of these names. The Saver
-    that made the op asked its own for their tensors just before.
+    All of it must fit before any table changes. Other Savers of the graph may
+    have other tables of these names; the tables of the Saver that made the op
+    are those whose tensors it asked for just before.
     """
     if read.type != "RestoreV2":
         return
@@ -111,14 +113,17 @@ class TableSaveable(private.SaveableObject):
         name: str | None = None,
         exports: _Exports | None = None,
     ) -> None:
-        # Not the base's, which keeps a list of specs: slots come later.
+        # Does not call the base's constructor, which stores a list of specs:
+        # slots are added later.
         self.op = table.handle
-        # An op of the graph's has it: meta graphs write collections by name.
+        # An op of the graph: meta graphs write collections by name.
         self.name = name or table.handle.op.name
         self._table = table
         self.stem = name or FileStem(table.name, num_shards=1).of_shard
         self._noted = _note_dtypes(table)
-        self._restored: dict[str, _Checked] = {}  # By the op that reads it.
+        self._restored: dict[
+            str, _Checked
+        ] = {}  # Name of the op that reads -> content.
         self.exports = _Exports(table) if exports is None else exports
         self.last_asked = 0
         _of_graph.setdefault(table.handle.graph, []).append(weakref.ref(self))
@@ -130,7 +135,7 @@ class TableSaveable(private.SaveableObject):
 
     @property
     def specs(self) -> Sequence[Any]:
-        """The tensors, as Savers ask for them when they are made."""
+        """The tensors' specs, which a Saver reads when it is made."""
         self.last_asked = next(_asked)
         return self._specs()
 
@@ -147,7 +152,7 @@ class TableSaveable(private.SaveableObject):
             read.append(i)
             return self.exports.tensor(i)
 
-        # Checkpoints ask for them before they save, and to restore, too.
+        # Checkpoints read the specs before they save, and also to restore.
         if _OF_CHECKPOINTS not in self.stem:
             dtypes |= self._noted
         specs = [
@@ -159,7 +164,7 @@ class TableSaveable(private.SaveableObject):
     def restore(
         self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any
     ) -> tf.Operation:
-        """Replaces the content, once all tables' is read and known to fit.
+        """Makes the op that replaces the content after all tables were checked.
 
         A Saver calls this when it is made, before it saves anything.
 
@@ -182,7 +187,7 @@ class TableSaveable(private.SaveableObject):
             )
 
     def checked(self, read: tf.Operation) -> _Checked | None:
-        """The table's content that `read`, a restoring op, found, if any."""
+        """Returns the table's content from `read`, a restore op, or None."""
         names = tf.get_static_value(read.inputs[1])
         outputs = dict(
             zip(map(tf.compat.as_str, names), read.outputs, strict=True)
@@ -227,7 +232,7 @@ class TableSaveable(private.SaveableObject):
         return _Checked(keys, reshaped, noted, checks)
 
     def _check_alone(self, prefix: tf.Tensor) -> None:
-        """Refuses a second table of one name in the Saver that reads `prefix`."""
+        """Refuses a second table of the same name in the Saver of `prefix`."""
         graph = prefix.graph
         restored = graph.get_collection_ref(_RESTORED)
         if not restored:
@@ -242,7 +247,7 @@ class TableSaveable(private.SaveableObject):
             )
 
     def _read_noted(self, restore: tf.Operation) -> list[tf.Tensor]:
-        """The policies' tensors of the file that `restore` reads."""
+        """Reads the policies' tensors of the file that `restore` reads."""
         if not self._noted:
             return []
         with tf.device(restore.device):
@@ -256,23 +261,25 @@ class TableSaveable(private.SaveableObject):
 
 
 class _NotesSaveable(private.SaveableObject):
-    """The notes of policies, beside a table in a `tf.train.Checkpoint`.
+    """Saves the notes of a table's policies in a `tf.train.Checkpoint`.
 
-    A checkpoint may have been made without, so the `TableSaveable` restores it.
+    The `TableSaveable` restores them, since a checkpoint may lack them.
 
     Args:
       exports: the exports of the table.
-      name: what the tensors' names begin with.
+      name: the prefix of the tensors' names.
     """
 
     def __init__(self, exports: _Exports, name: str) -> None:
-        self.op = None  # That of another saveable would be saved twice.
+        self.op = (
+            None  # An op that another saveable has too would be saved twice.
+        )
         self.name = name
         self._exports = exports
 
     @property
     def specs(self) -> Sequence[Any]:
-        """The tensors, which follow the table's columns."""
+        """The specs of the notes, which follow the table's columns."""
         first = 2 + len(self._exports.table.slot_names)
         dtypes = _note_dtypes(self._exports.table)
         return [
@@ -289,13 +296,13 @@ class _NotesSaveable(private.SaveableObject):
     def restore(
         self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any
     ) -> tf.Operation:
-        """Does nothing."""
+        """Does nothing: the `TableSaveable` restores the notes."""
         del restored_tensors, restored_shapes
         return tf.no_op()
 
 
 class _Exports:
-    """The tensors of a table that is saved, by one op, of one moment.
+    """The tensors of a table to save, copied by one op at one moment.
 
     Attributes:
       table: the table.
@@ -335,7 +342,7 @@ def _spec(
 
 
 def _notes_stem(stem: str) -> str:
-    """The begin of the names of the policies' tensors, beside a table's."""
+    """Returns the prefix of the names of the policies' tensors of a table."""
     if _OF_CHECKPOINTS not in stem:
         return stem
     folder, _, _ = stem.rpartition("/")
@@ -343,17 +350,17 @@ def _notes_stem(stem: str) -> str:
 
 
 class _Specs(list[Any]):
-    """Tensors that a save writes, of which a restore does not ask for all.
+    """Specs of tensors that a save writes, and a restore reads only in part.
 
-    TensorFlow's Savers have one list for both, and a restore fails where a
-    tensor is missing. They read the content of each tensor that they save while
-    they go through the list: who has read that of the first ones is saving, and
-    gets the others too.
+    TensorFlow's Savers have one list for both, and a restore fails if a tensor
+    is missing. While a save iterates over the list it reads the content of each
+    tensor; a restore does not. So an iteration that has read the content of the
+    needed specs gets the others too.
 
     Args:
-      needed: those that a checkpoint must have.
-      others: those that it may have.
-      read: gets an entry whenever the content of one is read.
+      needed: the specs of tensors that a checkpoint must have.
+      others: the specs of tensors that it may have.
+      read: a callback, called with each spec whose content is read.
     """
 
     def __init__(
@@ -371,13 +378,13 @@ class _Specs(list[Any]):
 
 
 class _NoSaveables(list[Any]):
-    """An empty list, with the attribute that Savers ask for."""
+    """An empty list, with the attribute that Savers read."""
 
     name = ""
 
 
 def add_to_savers(table: HashTable) -> TableSaveable | None:
-    """Has the savers of the current graph save `table`; None in eager mode."""
+    """Makes the current graph's Savers save `table`; None in eager mode."""
     with tf.init_scope():
         if tf.executing_eagerly():
             return None
@@ -389,14 +396,14 @@ def add_to_savers(table: HashTable) -> TableSaveable | None:
 
 
 def saveables(saveable: TableSaveable) -> dict[str, Callable[..., Any]]:
-    """The saveables that TensorFlow asks an object of a graph for.
+    """Returns the saveable factories that TensorFlow asks a graph's object for.
 
-    A Saver that is given the object calls the function without arguments;
-    `tf.train.Checkpoint` gives the tensors' name.
+    A Saver that is given the object calls the factory without arguments;
+    `tf.train.Checkpoint` passes the tensors' name.
     """
     table, exports = saveable.table, saveable.exports
 
-    # `kwargs` are for functions that save asynchronously.
+    # `kwargs` are for asynchronous saves.
     def make(name: str = "", **kwargs: Any) -> TableSaveable:
         return TableSaveable(table, name, exports) if name else saveable
 

@@ -26,10 +26,10 @@ _GATE_GRAPH = tf.compat.v1.train.Optimizer.GATE_GRAPH
 
 @dataclasses.dataclass(frozen=True)
 class GraphOptions:
-    """How gradients of a graph are made, as optimizers of tf.compat.v1 take it.
+    """Options for the gradients of a graph, as in optimizers of tf.compat.v1.
 
     Attributes:
-      gate_gradients: GATE_NONE, GATE_OP or GATE_GRAPH of these.
+      gate_gradients: GATE_NONE, GATE_OP or GATE_GRAPH of those optimizers.
       aggregation_method: a tf.AggregationMethod.
       colocate_gradients_with_ops: whether a gradient is on its op's device.
     """
@@ -40,10 +40,10 @@ class GraphOptions:
 
 
 def check_graph(graph: Any) -> None:
-    """Refuses a step that no session could run as it is meant.
+    """Refuses a step that a session cannot run correctly.
 
     Args:
-      graph: where the optimizer was made, `session_graph.current_graph()` there.
+      graph: the `session_graph.current_graph()` when the optimizer was made.
 
     Raises:
       tfembed.errors.UnsupportedError: the branch or loop of a graph, or several
@@ -73,21 +73,21 @@ def check_graph(graph: Any) -> None:
 
 
 def graph_steps() -> GraphSteps | None:
-    """Returns how steps are taken here, or None where no session runs them."""
+    """Returns `GraphSteps` in a graph that a session runs, else None."""
     return GraphSteps() if in_session_graph() else None
 
 
 class GraphSteps:
-    """How steps are taken in a graph: each is an operation that a session runs.
+    """Makes the steps of a graph: each is an operation that a session runs.
 
     `DirectSteps` of `training/optimizer.py` has the same members, for eager mode
     and functions.
 
     Attributes:
-      lists_all_dense: whether callers give all dense variables that there are,
-        with or without a gradient.
+      lists_all_dense: whether callers pass all dense variables, even those
+        without a gradient.
       compares_values: whether the values of tensors are known, so that copies of
-        a gradient can be told by them.
+        a gradient can be recognized by them.
     """
 
     lists_all_dense = True
@@ -105,19 +105,19 @@ class GraphSteps:
     ) -> tuple[Any, list[tuple[Any, Any]]]:
         """Returns a loss, and pairs of its gradient, or None, and a variable.
 
-        Gradients of tables are there once the loss is, so that a run that fetches
-        the loss beside the step reads rows from before it: what is linear in its
-        rows would have gradients without a lookup.
+        Gradients of tables wait for the loss, so that a run that fetches loss
+        and step reads the rows before the step. A loss that is linear in its
+        rows has gradients that do not depend on the lookup.
 
         Args:
           loss: a tensor of the current graph, or a function that makes it.
-          variables: gives dense variables, `Variable`s and `TrainableWrapper`s
-            once there is a loss; None: the graph's trainable variables, and those
-            of its tables that the loss uses.
-          tape: not used: graphs are differentiated.
+          variables: a function that returns dense variables, `Variable`s and
+            `TrainableWrapper`s, called after `loss`; None: the graph's
+            trainable variables, and the tables that the loss uses.
+          tape: not used: graphs are differentiated without a tape.
           grad_loss: gradient of the loss itself; None: 1.
           loss_scale: not used: no optimizer for graphs scales losses.
-          options: for TensorFlow.
+          options: options for TensorFlow.
         """
         del tape, loss_scale
         loss = loss() if callable(loss) else loss
@@ -154,26 +154,28 @@ class GraphSteps:
         global_step: Any,
         name: str,
     ) -> tf.Operation:
-        """Makes the operation that is a step: dense variables follow the tables.
+        """Makes the operation of a step: updates tables, then dense variables.
 
-        Tables move once all gradients are there, as these may read their rows.
+        The update of tables waits for all gradients, as these may read rows.
 
-        The operation is listed with the graph's training operations, as those of
-        TensorFlow's own optimizers are.
+        The operation is added to the graph's training operations, as
+        TensorFlow's own optimizers do.
 
         Args:
-          wrapped: moves dense variables and counts the step.
-          update: moves the tables.
+          wrapped: the optimizer that updates dense variables and counts the
+            step.
+          update: the function that updates the tables.
           sparse: gradients of tables, by key.
           dense: gradients of dense variables.
           waits_for_tables: not used: dense variables always wait.
           global_step: a variable that counts steps too, or None.
-          name: the name of the operation; a name scope is one, too.
+          name: the name of the operation, and of its name scope.
         """
         del waits_for_tables
 
         def move() -> tf.Tensor:
-            # Where tables and variables are, whatever a device scope says of ops.
+            # On the devices of tables and variables, regardless of device
+            # scopes.
             with tf.device(None):
                 count = update(list(sparse))
                 if not dense:
@@ -183,7 +185,7 @@ class GraphSteps:
 
         done: list[Any] = []
         if sparse:
-            # Gradients of dense variables may be the only ones that read rows.
+            # Gradients of dense variables may read rows too.
             given = [
                 gradient for gradient, _ in dense if tf.is_tensor(gradient)
             ]
@@ -198,15 +200,15 @@ class GraphSteps:
         operation = tf.group(*done, name=name)
         keys = tf.compat.v1.GraphKeys
         listed = tf.compat.v1.get_collection_ref(keys.TRAIN_OP)
-        # The parts of the step are no training operations of their own.
+        # The parts of the step must not count as training operations.
         listed[:] = [one for one in listed if one not in done] + [operation]
         return operation
 
 
 def _after_loss(gradients: list[Any], variables: list[Any]) -> list[Any]:
-    """Has the gradients of tables wait for the current control dependencies.
+    """Makes the gradients of tables wait for the current control dependencies.
 
-    A gradient that comes twice stays one object.
+    A gradient that is listed twice stays one object.
     """
     waiting: dict[int, tf.IndexedSlices] = {}
     for gradient, variable in zip(gradients, variables, strict=True):

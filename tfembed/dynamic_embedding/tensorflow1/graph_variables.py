@@ -32,19 +32,19 @@ _COLLECTION = ("tfembed_variables",)
 
 
 def note_variable(variable: Any) -> None:
-    """Has the graph that is being built know a `Variable`; no-op in eager mode."""
+    """Adds a `Variable` to the current graph's list; no-op in eager mode."""
     with tf.init_scope():
         if not tf.executing_eagerly():
             tf.compat.v1.add_to_collection(_COLLECTION, variable)
 
 
 def all_variables() -> list[Any]:
-    """The `Variable`s of the current graph."""
+    """Returns the `Variable`s of the current graph."""
     return list(tf.compat.v1.get_collection(_COLLECTION))
 
 
 def trainable_variables() -> list[Any]:
-    """The `Variable`s of the current graph whose lookups carry gradients."""
+    """Returns the trainable `Variable`s of the current graph."""
     return [
         variable
         for variable in all_variables()
@@ -55,7 +55,7 @@ def trainable_variables() -> list[Any]:
 class GraphKeys:
     """Collections that programs of TensorFlow 1 may put variables into.
 
-    As in TFRA's last releases nothing is put there by itself:
+    As in TFRA's last releases, variables are not added automatically; call
     `tf.compat.v1.add_to_collection(GraphKeys.DYNAMIC_EMBEDDING_VARIABLES, v)`.
     """
 
@@ -66,10 +66,11 @@ class GraphKeys:
 
 
 def graph_rows(params: Any, ids: Any, name: str) -> GraphRows | None:
-    """Makes what stands for a lookup in a graph that sessions run.
+    """Makes the `GraphRows` of a lookup in a graph that sessions run.
 
     Returns:
-      None in eager mode, in functions, and in the branches and loops of a graph.
+      The rows; None in eager mode, in functions, and in the branches and loops
+      of a graph.
     """
     if not in_session_graph():
         return None
@@ -77,7 +78,7 @@ def graph_rows(params: Any, ids: Any, name: str) -> GraphRows | None:
 
 
 def has_variables(params: Any) -> bool:
-    """Whether each lookup in `params` is a trainable variable of the graph."""
+    """Says whether a lookup in `params` is a trainable variable of the graph."""
     return (
         params.trainable
         and params.value_dtype.is_floating
@@ -86,7 +87,7 @@ def has_variables(params: Any) -> bool:
 
 
 def note_lookup_variable(wrapper: Any) -> None:
-    """Lists a `TrainableWrapper` among the variables that the graph trains."""
+    """Adds a `TrainableWrapper` to the graph's trainable variables."""
     if wrapper.trainable and has_variables(wrapper.params):
         tf.compat.v1.add_to_collection(
             tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES, wrapper
@@ -94,36 +95,35 @@ def note_lookup_variable(wrapper: Any) -> None:
 
 
 def keeps_tensors() -> bool:
-    """Whether an object may keep a tensor that is made here for later calls.
+    """Says whether a tensor that is made here may be kept for later calls.
 
-    A function's tensors, and those of a branch or loop, are of use inside of it
-    alone.
+    Tensors of a function, branch or loop can only be used inside of it.
     """
     return tf.executing_eagerly() or in_session_graph()
 
 
 class GraphRows:
-    """Takes the place of a wrapper's buffer in a graph, with its attributes.
+    """Replaces a wrapper's buffer in a graph, with the same attributes.
 
-    The handle is an identity of the table's: gradients of the lookup go to it,
-    and through it to the table's own, which has those of all lookups.
+    The handle is a `tf.identity` of the table's handle: gradients of the lookup
+    go to it, and through it to the table's handle, which gets those of all
+    lookups.
 
     Attributes:
-      ids: what is looked up, as a tensor.
-      handle: where the lookup's gradients go.
-      dtype: the rows'.
-      shape: the rows', as far as it is known.
-      device: where the handle is.
+      ids: the looked-up ids, a tensor.
+      handle: the resource handle that gets the lookup's gradients.
+      dtype: the rows' dtype.
+      shape: the rows' static shape, as far as it is known.
+      device: the handle's device.
 
     Args:
       params: the `Variable`.
-      ids: what is looked up.
-      name: the lookup's.
+      ids: the ids to look up.
+      name: the lookup's name.
     """
 
     def __init__(self, params: Any, ids: tf.Tensor, name: str) -> None:
-        # As get_variable names variables: by variable scope, which may be
-        # entered again.
+        # Named as by get_variable: by variable scope, which may be re-entered.
         scope = tf.compat.v1.get_variable_scope().name
         name = name.strip("/")
         with (
@@ -139,7 +139,7 @@ class GraphRows:
         self.device = self.handle.device
 
     def assign(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        """Raises UnsupportedError: the value is what the lookup reads."""
+        """Raises UnsupportedError: the value is the result of the lookup."""
         del value, args, kwargs
         raise errors.UnsupportedError(
             f"The value of '{self.handle.name}' is what its lookup reads; in a "
@@ -148,7 +148,7 @@ class GraphRows:
         )
 
     def numpy(self) -> Any:
-        """Raises UnsupportedError: a session evaluates tensors."""
+        """Raises UnsupportedError: only a session evaluates tensors."""
         raise errors.UnsupportedError(
             f"'{self.handle.name}' is of a graph of TensorFlow 1; evaluate its "
             "`read_value()` in a session."

@@ -46,19 +46,19 @@ class V1TableOptimizer(TableTrainer):
         Args:
           loss: a function without arguments; or, with `tape` and in a graph of
             TensorFlow 1, its result.
-          global_step: a variable that counts steps; or, as other optimizers
-            take it in this place, `var_list`.
-          var_list: a variable or a structure of some, or a function that returns
-            that and is called after `loss`; None: the trainable variables that
-            `loss` uses, in a graph those that the graph has.
+          global_step: a variable that counts steps; or `var_list`, which other
+            optimizers have in this position.
+          var_list: variables in any structure, or a function that returns them,
+            called after `loss`; None: the trainable variables that `loss` uses,
+            or in a graph all of the graph's.
           gate_gradients, aggregation_method, colocate_gradients_with_ops: for
-            graphs of TensorFlow 1; elsewhere accepted.
+            graphs of TensorFlow 1; ignored elsewhere.
           name: the name of the step.
           grad_loss: gradient of the loss itself; None: 1.
-          tape: what recorded `loss`.
+          tape: the tape that recorded `loss`.
 
         Returns:
-          The loss; in a graph of TensorFlow 1 the operation that is the step.
+          The loss; in a graph of TensorFlow 1 the operation of the step.
         """
         if var_list is None and _are_variables(global_step):
             global_step, var_list = None, global_step
@@ -86,9 +86,9 @@ class V1TableOptimizer(TableTrainer):
         *,
         tape: tf.GradientTape | None = None,
     ) -> list[tuple[Any, Any]]:
-        """Pairs of a gradient, or None, and its variable, for `apply_gradients`.
+        """Returns pairs of a gradient, or None, and its variable.
 
-        Args: as in `minimize`.
+        The pairs are for `apply_gradients`; the arguments are as in `minimize`.
         """
         _, pairs = self.compute(
             loss,
@@ -107,8 +107,8 @@ class V1TableOptimizer(TableTrainer):
         global_step: Any = None,
         name: str | None = None,
     ) -> tf.Operation | None:
-        """Takes one step: `TableOptimizer.apply_gradients`."""
-        if isinstance(global_step, str):  # Other optimizers take it there.
+        """Takes one step, as `TableOptimizer.apply_gradients`."""
+        if isinstance(global_step, str):  # Other optimizers have `name` here.
             global_step, name = None, global_step
         return self.take_step(
             grads_and_vars, name=name, global_step=global_step
@@ -126,28 +126,30 @@ class V1TableOptimizer(TableTrainer):
         return self._wrapped.name
 
     def __getattr__(self, name: str) -> Any:
-        """`get_slot_names`, `get_slot`, and what the optimizer itself has.
+        """Returns `get_slot_names`, `get_slot` or the optimizer's attributes.
 
-        Not methods: checkpoints take what has these for an owner of slots, of
-        which tables are no part and the wrapped optimizer's are saved with it.
+        The first two are not methods: a checkpoint saves the slots of an object
+        that has them. Tables save their own slots, and the wrapped optimizer
+        saves those of dense variables.
         """
         if name in ("get_slot_names", "get_slot"):
             return getattr(self, f"_{name}")
         return super().__getattr__(name)
 
     def _get_slot_names(self) -> list[str]:
-        """The optimizer's own names of slots, of tables and variables."""
+        """Returns the optimizer's names of slots, of tables and variables."""
         return sorted({*self.slot_labels(), *self._opt.get_slot_names()})
 
     def _get_slot(self, var: Any, name: str) -> Any:
-        """The slot called `name` of a variable, or None.
+        """Returns the slot called `name` of a variable, or None.
 
         Args:
           var: a `Variable`, a `TrainableWrapper` of one, or a dense variable.
-          name: one of `get_slot_names`.
+          name: a name from `get_slot_names`.
 
         Returns:
-          Of tables a `TableSlot`, whose `params` is a view; else the variable.
+          For a table a `TableSlot`, whose `params` is a view; else the slot's
+          variable.
         """
         if not is_of_a_table(var):
             return self._opt.get_slot(var, name)

@@ -34,10 +34,7 @@ __all__ = [
 
 
 def base_for(opt: Any) -> Any:
-    """The class `OptimizerV2` whose kind the models of `opt`'s library take.
-
-    None where there is no such class.
-    """
+    """Returns the class `OptimizerV2` of `opt`'s library, or None."""
     legacy = private.base_of(opt)
     if legacy is not None:
         return legacy
@@ -48,10 +45,10 @@ def base_for(opt: Any) -> Any:
 
 
 def v2_table_optimizer(engine: TableOptimizer, base: Any) -> Any:
-    """An optimizer of class `base` in front of `engine`.
+    """Makes an optimizer of class `base` that steps by `engine`.
 
     Args:
-      engine: what does a step, over an optimizer of tf_keras.
+      engine: takes the steps, over an optimizer of tf_keras.
       base: a class `OptimizerV2`.
     """
     inner_class: Any = type(engine.optimizer)
@@ -59,9 +56,12 @@ def v2_table_optimizer(engine: TableOptimizer, base: Any) -> Any:
 
 
 def _of_inner(name: str) -> property:
-    """An attribute of the inner optimizer that `OptimizerV2` has itself.
+    """Makes a property for an inner optimizer's attribute.
 
-    Its constructor sets it, to None, before there is an inner optimizer.
+    It replaces an attribute of `OptimizerV2`.
+
+    The constructor of `OptimizerV2` sets it to None before there is an inner
+    optimizer.
     """
     return property(
         lambda front: getattr(vars(front).get("inner_optimizer"), name, None),
@@ -70,25 +70,25 @@ def _of_inner(name: str) -> property:
 
 
 def is_front(optimizer: Any) -> bool:
-    """Whether an optimizer is of `v2_table_optimizer`."""
+    """Says whether an optimizer was made by `v2_table_optimizer`."""
     return isinstance(optimizer, _Front)
 
 
 class _Front:
-    """The methods of a `V2TableOptimizer`; they go before `OptimizerV2`'s.
+    """The methods of a `V2TableOptimizer`, which override `OptimizerV2`'s.
 
-    The engine moves tables, the inner optimizer dense variables; steps,
-    learning rates, slots of dense variables and all attributes are the inner
-    one's. A table's slots lie beside its rows and are saved with them.
+    The engine trains tables; the inner optimizer trains dense variables, and
+    has the step count, the learning rate, the slots of dense variables and all
+    attributes. A table's slots lie beside its rows and are saved with them.
 
     Attributes:
-      engine: what does a step.
-      inner_optimizer: the optimizer that was given.
+      engine: the `TableOptimizer` that takes the steps.
+      inner_optimizer: the given optimizer.
     """
 
     engine: TableOptimizer
     inner_optimizer: Any
-    inner_class: Any  # Of `inner_optimizer`, for `from_config`.
+    inner_class: Any  # The class of `inner_optimizer`, for `from_config`.
     clipnorm = _of_inner("clipnorm")
     clipvalue = _of_inner("clipvalue")
     global_clipnorm = _of_inner("global_clipnorm")
@@ -101,7 +101,7 @@ class _Front:
         self.inner_optimizer = engine.optimizer
 
     def __getattr__(self, name: str) -> Any:
-        """Public attributes of the inner optimizer, such as `beta_1`."""
+        """Returns public attributes of the inner optimizer, as `beta_1`."""
         return inner_attribute(self, "inner_optimizer", name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -119,7 +119,7 @@ class _Front:
             setattr(inner, name, value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """An optimizer over a copy of the inner one; tables are not copied."""
+        """Copies the inner optimizer, not the tables."""
         inner = copy.deepcopy(self.inner_optimizer, memo)
         copied = type(self)(TableOptimizer(inner, **self.engine.options()))
         copied.nonfinite_rows.assign(self.nonfinite_rows)
@@ -127,9 +127,9 @@ class _Front:
 
     @property
     def nonfinite_rows(self) -> Any:
-        """int64, the keys whose summed gradient was not finite so far.
+        """The count of keys so far with a non-finite summed gradient, int64.
 
-        With nonfinite="allow", which looks at no sum, none is counted.
+        It stays 0 with nonfinite="allow", which does not check.
         """
         return self.engine.nonfinite_rows
 
@@ -140,11 +140,11 @@ class _Front:
 
     @property
     def weights(self) -> list[Any]:
-        """The inner optimizer's: step, slots of dense variables."""
+        """The inner optimizer's weights: step, slots of dense variables."""
         return list(self.inner_optimizer.variables())
 
     def variables(self) -> list[Any]:
-        """`weights`."""
+        """Returns `weights`."""
         return self.weights
 
     def minimize(
@@ -157,10 +157,11 @@ class _Front:
         *,
         global_step: Any = None,
     ) -> Any:
-        """Takes one step: `TableOptimizer.minimize`.
+        """Takes one step, as `TableOptimizer.minimize`.
 
-        In a model's training step, all of its variables stand for the tables
-        that its layers look up too: tf_keras knows no `Variable` as a weight.
+        In a model's training step, all of the model's variables imply the
+        tables that its layers look up: tf_keras does not track a `Variable` as
+        a weight.
         """
         if tape is not None:
             var_list = _with_looked_up(var_list, tape)
@@ -174,18 +175,18 @@ class _Front:
         name: str | None = None,
         **options: Any,
     ) -> Any:
-        """Takes one step: `TableOptimizer.apply_gradients`."""
+        """Takes one step, as `TableOptimizer.apply_gradients`."""
         return self.engine.apply_gradients(grads_and_vars, name, **options)
 
     def slots_of(self, params: Variable) -> list[Any]:
-        """Views of the slots beside a table's rows; for the `Variable`."""
+        """Returns views of a table's slots; for the `Variable`."""
         return self.engine.slots_of(params)
 
     def get_slot(self, var: Any, slot_name: str) -> Any:
-        """The slot of a dense variable, or a view of a table's.
+        """Returns the slot of a dense variable, or a view of a table's slot.
 
-        `get_slot_names` lists none, as those of dense variables are saved by
-        the inner optimizer, whose method lists them.
+        `get_slot_names` lists no slots here: the inner optimizer lists and
+        saves those of dense variables.
         """
         var = table_or_self(var)
         if not is_of_a_table(var):
@@ -193,12 +194,12 @@ class _Front:
         return slot_called(self.engine, variable_of(var), slot_name)
 
     def get_config(self) -> dict[str, Any]:
-        """The inner optimizer's, with the arguments that were given here."""
+        """Returns the inner optimizer's config and this one's arguments."""
         return {**self.inner_optimizer.get_config(), **self.engine.options()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], **given: Any) -> Any:
-        """Makes an optimizer of what `get_config` gave.
+        """Makes an optimizer from the dict of `get_config`.
 
         Args:
           config: see `get_config`.
@@ -211,11 +212,11 @@ class _Front:
         return cls(TableOptimizer(inner, **options))
 
     def _decayed_lr(self, var_dtype: Any) -> tf.Tensor:
-        """The learning rate of the next step, as programs ask Keras 2 for it."""
+        """Returns the next step's learning rate; programs of Keras 2 call it."""
         return tf.cast(self.engine.learning_rate, var_dtype)
 
     def _create_all_weights(self, var_list: Sequence[Any]) -> None:
-        """Makes slots, as Keras asks before it loads weights."""
+        """Makes slots; Keras calls it before it loads weights."""
         targets = [table_or_self(v) for v in var_list]
         self.engine.attach(v for v in targets if is_of_a_table(v))
         dense = [v for v in targets if not is_of_a_table(v)]
@@ -223,14 +224,14 @@ class _Front:
 
 
 def _with_looked_up(var_list: Any, tape: Any) -> Any:
-    """Adds what a tape saw of tables to all trainable variables of a model."""
+    """Adds tables that a tape watched if all of a model's variables are given."""
     model = private.stepping_model()
     given = var_list() if callable(var_list) else var_list
     if model is None or not isinstance(given, (list, tuple)):
         return given
     of_model = {id(v) for v in model.trainable_variables}
     if {id(v) for v in given} != of_model:
-        return given  # Users choose some.
+        return given  # The user chose some variables.
     tables = [table_or_self(v) for v in given]
     known = {id(variable_of(v)) for v in tables if is_of_a_table(v)}
     known |= {id(v) for v in frozen_tables(model)}
@@ -242,7 +243,7 @@ def _with_looked_up(var_list: Any, tape: Any) -> Any:
 
 
 def frozen_tables(model: Any) -> list[Variable]:
-    """The tables that are attributes of a model's layers which do not train."""
+    """Returns the tables that are attributes of a model's frozen layers."""
     layers = [
         one for one in model.submodules if not getattr(one, "trainable", 1)
     ]

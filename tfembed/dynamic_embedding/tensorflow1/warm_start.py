@@ -1,9 +1,9 @@
-"""Variables that begin with the rows of another program's checkpoint, by name.
+"""Warm starts of variables from another program's checkpoint, by name.
 
-For checkpoints of `tf.compat.v1.train.Saver`, ours and TFRA's, in which a
-shard's tensors are called `<variable>_mht_<shard>of<shards>-keys` and
-`-values`. Checkpoints of `tf.train.Checkpoint` are restored by objects, and
-need none of this.
+They read checkpoints of `tf.compat.v1.train.Saver`, tfembed's and TFRA's, in
+which a shard's tensors are called `<variable>_mht_<shard>of<shards>-keys` and
+`-values`. Checkpoints of `tf.train.Checkpoint` are object-based, and `restore`
+is enough.
 """
 
 from __future__ import annotations
@@ -32,26 +32,28 @@ def warm_start(
     vars_to_warm_start: str | Sequence[str] | Sequence[Variable] | None = ".*",
     var_name_to_prev_var_name: Mapping[str, str] | None = None,
 ) -> tf.Operation | None:
-    """Has variables hold the rows that a checkpoint has of them, and no others.
+    """Replaces the content of variables by their rows in a checkpoint.
 
-    Any number of shards on either side. Slots of an optimizer and what policies
-    noted begin anew.
+    The numbers of shards may differ. Slots of an optimizer and notes of
+    policies are reset.
 
     Args:
-      ckpt_to_initialize_from: a checkpoint's path, or a folder, of which the
-        latest one is taken.
-      vars_to_warm_start: in a graph of TensorFlow 1 a regular expression, or
-        several, that variables' names begin with; None: all variables of the
-        graph. Or a list of Variables, which eager mode needs.
-      var_name_to_prev_var_name: what variables were called in the checkpoint, by
-        their name now, where that is another.
+      ckpt_to_initialize_from: a checkpoint's path, or a folder, whose latest
+        checkpoint is read.
+      vars_to_warm_start: in a graph of TensorFlow 1 one or several regular
+        expressions that match the beginning of variables' names; None: all
+        variables of the graph. Or a list of Variables, which eager mode needs.
+      var_name_to_prev_var_name: current name of a variable -> its name in the
+        checkpoint, if that differs.
 
     Returns:
-      In a graph the operation that does it; in eager mode None, it is done.
+      In a graph the operation of the warm start; None in eager mode, which runs
+      at once.
 
     Raises:
-      tfembed.errors.ArgumentError: a list of something else, names in eager mode,
-        a checkpoint without a variable's rows, or with rows of another width.
+      tfembed.errors.ArgumentError: a list of other objects, names in eager
+        mode, a checkpoint without a variable's rows, or with rows of another
+        width.
       tfembed.errors.DtypeError: keys or rows of another dtype. In both cases
         nothing is changed.
       tf.errors.OpError, ValueError: there is no such checkpoint.
@@ -67,7 +69,7 @@ def warm_start(
         _SavedRows.find(reader, path, one, previous.get(one.name, one.name))
         for one in variables
     ]
-    # All is read and checked before the first variable is changed.
+    # All rows are read and checked before the first variable is changed.
     found = [rows.read(one) for rows, one in zip(saved, variables, strict=True)]
     with tf.control_dependencies([x for rows in found for x in rows]):
         replaced = [
@@ -78,7 +80,7 @@ def warm_start(
 
 
 class WarmStartHook(tf.compat.v1.train.SessionRunHook):
-    """Calls `warm_start`, whose arguments it takes, once a session is there."""
+    """Runs `warm_start`, whose arguments it takes, in a new session."""
 
     def __init__(
         self,
@@ -96,7 +98,7 @@ class WarmStartHook(tf.compat.v1.train.SessionRunHook):
         )
 
     def begin(self) -> None:
-        """Makes the operation, before the graph is finished."""
+        """Makes the operation, before the graph is finalized."""
         self._replace = warm_start(*self._arguments)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -111,7 +113,7 @@ class _SavedRows:
 
     Attributes:
       path: the path of the checkpoint.
-      stems: the stems of the names of its shards' tensors.
+      stems: the prefixes of the names of its shards' tensors.
     """
 
     path: str
@@ -166,7 +168,7 @@ class _SavedRows:
         return cls(path, stems)
 
     def read(self, variable: Variable) -> tuple[tf.Tensor, tf.Tensor]:
-        """The keys [n] and rows [n, dim], which fit the variable."""
+        """Reads the keys [n] and rows [n, dim], which fit the variable."""
         keys = tf.reshape(self._read("keys", variable.key_dtype), [-1])
         values = self._read("values", variable.value_dtype)
         table = variable.table
@@ -213,7 +215,7 @@ def _chosen(wanted: Any) -> list[Variable]:
             "In eager mode give it a list of them as `vars_to_warm_start`."
         )
     noted = tf.compat.v1.get_collection(GraphKeys.DYNAMIC_EMBEDDING_VARIABLES)
-    # Each once, in the order in which they were made.
+    # Each variable once, in the order of creation.
     every = list({id(one): one for one in [*all_variables(), *noted]}.values())
     return [
         one

@@ -1,1 +1,1 @@
-"""Moving rows: fused rules, and the own updates of other optimizers."""
+"""Updates of rows: fused rules, and other optimizers' own updates."""

@@ -61,7 +61,8 @@ def check_replicas(counter: tf.Variable, *, are_summed: bool) -> None:
 
     Args:
       counter: a variable that was made with the optimizer.
-      are_summed: whether the caller says that each has the sum of all.
+      are_summed: whether the caller says that each replica has summed
+        gradients.
 
     Raises:
       tfembed.errors.UnsupportedError: several replicas of another strategy than
@@ -107,8 +108,8 @@ def once(
     Every replica must call it, outside of conditionals and loops of its own.
 
     Args:
-      update: gets each table as often as there are replicas; what it returns is
-        returned to all of them.
+      update: a function of the gradients, which lists each table once per
+        replica; all replicas get its result.
       gradients: the gradients of this replica.
     """
     context = tf.distribute.get_replica_context()
@@ -133,7 +134,7 @@ def once(
 
 
 def _of_each(strategy: Any, part: Any) -> tuple[Any, ...]:
-    """Lists each replica's value; a tensor that all share arrives as one."""
+    """Lists each replica's value; a tensor that all share may be one value."""
     found = strategy.experimental_local_results(part)
     if isinstance(part, tf.distribute.DistributedValues):
         return found
@@ -141,17 +142,17 @@ def _of_each(strategy: Any, part: Any) -> tuple[Any, ...]:
 
 
 def inner_attribute(front: Any, holder: str, name: str) -> Any:
-    """A public attribute of the optimizer that `front` wraps, such as `beta_1`.
+    """Returns a public attribute of a wrapped optimizer, such as `beta_1`.
 
-    For `__getattr__`, which may be asked before there is that optimizer.
+    It is for `__getattr__`, which may be called before the optimizer is set.
 
     Args:
-      front: what wraps it.
+      front: the wrapper.
       holder: the attribute of `front` that is the optimizer.
-      name: the name of the attribute asked for.
+      name: the name of the attribute to return.
 
     Raises:
-      AttributeError: the optimizer has none of that name, or it is private.
+      AttributeError: the optimizer has no such attribute, or it is private.
     """
     inner = vars(front).get(holder)
     if name.startswith("_") or not hasattr(inner, name):
@@ -165,16 +166,16 @@ _NONFINITE = ("skip", "refuse", "allow")
 
 
 class DirectSteps:
-    """How steps are taken in eager mode and in functions: op after op.
+    """Takes steps in eager mode and in functions, op after op.
 
     `GraphSteps` of `tensorflow1/graph_steps.py` has the same members, for graphs
     that sessions run.
 
     Attributes:
-      lists_all_dense: whether callers give all dense variables that there are,
-        with or without a gradient.
+      lists_all_dense: whether callers pass all dense variables, even those
+        without a gradient.
       compares_values: whether the values of tensors are known, so that copies of
-        a gradient can be told by them.
+        a gradient can be recognized by them.
     """
 
     lists_all_dense = False
@@ -191,8 +192,8 @@ class DirectSteps:
         """Returns a loss and pairs of a gradient, or None, and a variable.
 
         Args:
-          loss, variables, **arguments: of `loss_gradients`.
-          options: not used: tapes have none.
+          loss, variables, **arguments: as for `loss_gradients`.
+          options: not used by tapes.
         """
         del options
         return loss_gradients(loss, variables, **arguments)
@@ -208,15 +209,16 @@ class DirectSteps:
         global_step: Any,
         name: str,
     ) -> None:
-        """Moves tables, then dense variables, and counts the step.
+        """Updates tables, then dense variables, and counts the step.
 
         Args:
-          wrapped: moves dense variables and counts the step.
-          update: moves the tables.
+          wrapped: the optimizer that updates dense variables and counts the
+            step.
+          update: the function that updates the tables.
           sparse: gradients of tables, by key.
           dense: gradients of dense variables.
-          waits_for_tables: whether a step that a table refuses moves no dense
-            variable and is not counted.
+          waits_for_tables: whether dense variables and the step count change
+            only after no table refused the step.
           global_step: a variable that counts steps too, or None.
           name: not used: no operation is returned.
         """
@@ -236,16 +238,16 @@ class DirectSteps:
 class TableTrainer(tf.Module):
     """Steps of an optimizer over tables and the dense variables beside them.
 
-    Its two children have the public methods, each in the order of arguments that
-    programs of TensorFlow 2 or of tf.compat.v1 expect.
+    Its two subclasses have the public methods, with the argument order of
+    TensorFlow 2's and of tf.compat.v1's optimizers.
 
     Attributes:
-      nonfinite_rows: int64, the keys whose summed gradient was not finite so
-        far. With nonfinite="allow", which looks at no sum, none is counted.
+      nonfinite_rows: int64, the count of keys so far with a non-finite summed
+        gradient; 0 with nonfinite="allow", which does not check.
 
     Raises:
       tfembed.errors.UnsupportedError: `synchronous`, or an optimizer or option
-        that cannot train tables; it says why.
+        that cannot train tables; the text says why.
       tfembed.errors.ArgumentError: an unknown `nonfinite`.
     """
 
@@ -273,7 +275,7 @@ class TableTrainer(tf.Module):
         with tf.init_scope():
             self._wrapped = wrap(opt)
             self.nonfinite_rows = counter("nonfinite_rows")
-        self._steps = None  # Where `opt` does not count and save them.
+        self._steps = None  # A variable if `opt` does not count and save steps.
         if not hasattr(opt, "iterations"):
             self._steps = self._wrapped.iterations
         self._row_state = list(getattr(self._rule, "state", []))
@@ -284,20 +286,20 @@ class TableTrainer(tf.Module):
 
     @property
     def optimizer(self) -> Any:
-        """The optimizer that was given."""
+        """The wrapped optimizer."""
         return self._opt
 
     def __getattr__(self, name: str) -> Any:
-        """Public attributes of the optimizer that it was made of."""
+        """Returns a public attribute of the wrapped optimizer."""
         return inner_attribute(self, "_opt", name)
 
     def options(self) -> dict[str, Any]:
-        """The other arguments that it was made of."""
+        """Returns the constructor's other arguments."""
         return {"bp_v2": self.bp_v2, "nonfinite": self._nonfinite}
 
     @property
     def iterations(self) -> Any:
-        """The variable that counts steps; Keras' own for a Keras optimizer."""
+        """The variable that counts steps; that of a wrapped Keras optimizer."""
         return self._wrapped.iterations
 
     @property
@@ -317,9 +319,9 @@ class TableTrainer(tf.Module):
         """Returns a loss, and pairs of its gradient, or None, and a variable.
 
         Args:
-          loss, var_list, tape, grad_loss: of `TableOptimizer.minimize`.
-          options: how the gradients of a graph of TensorFlow 1 are made; None:
-            as tf.compat.v1's optimizers make them by default.
+          loss, var_list, tape, grad_loss: as for `TableOptimizer.minimize`.
+          options: options for gradients in a graph of TensorFlow 1; None: the
+            defaults of tf.compat.v1's optimizers.
         """
         return _steps().gradients(
             loss,
@@ -341,8 +343,10 @@ class TableTrainer(tf.Module):
         """Takes one step.
 
         Args:
-          grads_and_vars, name, global_step: of `TableOptimizer.apply_gradients`.
-          are_summed: whether the caller says that each replica has the sum of all.
+          grads_and_vars, name, global_step: as for
+            `TableOptimizer.apply_gradients`.
+          are_summed: whether the caller says that each replica has summed
+            gradients.
         """
         check_graph(self._graph)
         check_replicas(self.nonfinite_rows, are_summed=are_summed)
@@ -354,7 +358,7 @@ class TableTrainer(tf.Module):
             compares_values=steps.compares_values,
         )
         if dense and not self._wrapped.moves_dense:
-            self._wrapped.apply_dense(dense)  # Says why not.
+            self._wrapped.apply_dense(dense)  # Raises an error that says why.
         with tf.name_scope(name or "apply_gradients") as scope:
             self.attach(params for _, params in sparse)
             checks = checks_at_run_time(sparse)
@@ -375,7 +379,7 @@ class TableTrainer(tf.Module):
             )
 
     def move_tables(self, gradients: Iterable[tuple[Any, Variable]]) -> None:
-        """Moves tables inside of a step of the optimizer, which counts it.
+        """Updates tables inside of a step of the optimizer, which counts it.
 
         Args:
           gradients: pairs of slices by key and a table.
@@ -424,9 +428,9 @@ class TableTrainer(tf.Module):
                 params.remember_optimizer(self)
 
     def slots_of(self, params: Variable) -> list[SlotVariable]:
-        """Views of the slots that this optimizer keeps beside `params`' rows.
+        """Returns views of this optimizer's slots in the rows of `params`.
 
-        None before the first step that moves `params`.
+        The list is empty before the first step that updates `params`.
         """
         attached, rule = params.table.optimizer, self._described.rule_text()
         if attached is None or attached.rule_text() != rule:
@@ -434,7 +438,7 @@ class TableTrainer(tf.Module):
         return slots_of(params, self._wrapped.name, self.slot_labels())
 
     def slot_labels(self) -> tuple[str, ...]:
-        """The optimizer's own names of its slots, in their order in a row."""
+        """The optimizer's names of its slots, in their order in a row."""
         labels = getattr(self._rule, "slot_labels", ())
         return tuple(labels or self._described.slot_names)
 
@@ -445,13 +449,13 @@ class TableTrainer(tf.Module):
         return rule.optimizer if isinstance(rule, FusedRule) else rule
 
     def _refuses(self, gradients: list[TableGradient]) -> bool:
-        """Whether a step can be refused: by a gradient, or by a full table."""
+        """Says whether a gradient or a full table may refuse the step."""
         return self._nonfinite == "refuse" or any(
             params.table.max_size is not None for _, params in gradients
         )
 
     def _update_tables(self, gradients: list[TableGradient]) -> tf.Tensor:
-        """Moves the tables; gives the keys whose gradient was not finite."""
+        """Updates the tables; returns the count of non-finite sums, int64."""
         rate = self.learning_rate
         for _, params in gradients:
             params.table.lay_out_slots()
@@ -498,16 +502,16 @@ class TableOptimizer(TableTrainer):
         Args:
           loss: a function without arguments; or, with `tape` and in a graph of
             TensorFlow 1, its result.
-          var_list: a variable or a structure of some, or a function that returns
-            that and is called after `loss`; None: the trainable variables that
-            `loss` uses, in a graph those that the graph has.
+          var_list: variables in any structure, or a function that returns them,
+            called after `loss`; None: the trainable variables that `loss` uses,
+            or in a graph all of the graph's.
           grad_loss: gradient of the loss itself; None: 1.
           name: the name of the step.
-          tape: what recorded `loss`.
+          tape: the tape that recorded `loss`.
           global_step: see `apply_gradients`.
 
         Returns:
-          The loss; in a graph of TensorFlow 1 the operation that is the step.
+          The loss; in a graph of TensorFlow 1 the operation of the step.
         """
         check_graph(self._graph)
         value, pairs = self.compute(
@@ -534,28 +538,28 @@ class TableOptimizer(TableTrainer):
           name: the name of the step.
           global_step: a variable that counts steps too.
           skip_gradients_aggregation, experimental_aggregate_gradients: whether
-            the gradients were summed over replicas already; of one replica it
-            is all the same, of several they must not have been.
+            the gradients were summed over replicas already. One replica ignores
+            it; several replicas must pass unsummed gradients.
 
         Returns:
-          None; in a graph of TensorFlow 1 the operation that is the step.
+          None; in a graph of TensorFlow 1 the operation of the step.
 
         Raises:
-          tfembed.errors.ArgumentError: no gradient at all, a table's that is no
-            IndexedSlices or whose values are not keys.shape + [dim], or a table
-            that another optimizer trains.
-          tfembed.errors.DtypeError: (also TypeError) a `global_step` that is no
-            variable, keys of another dtype than the table's, or rows of a dtype
-            that is not trained.
-          tf.errors.InvalidArgumentError: such shapes or keys, where only the
-            run of a function knows them. Nothing is changed.
-          tfembed.errors.UnsupportedError: dense variables beside a description
-            of tfembed.optimizers; several replicas of another strategy than
+          tfembed.errors.ArgumentError: no gradient at all, a table's gradient
+            that is not IndexedSlices or whose values are not keys.shape +
+            [dim], or a table that another optimizer trains.
+          tfembed.errors.DtypeError: (also TypeError) a `global_step` that is
+            not a variable, keys of another dtype than the table's, or rows of a
+            dtype that is not trained.
+          tf.errors.InvalidArgumentError: wrong shapes or keys that are only
+            known when a function runs. Nothing is changed.
+          tfembed.errors.UnsupportedError: dense variables with a description of
+            tfembed.optimizers; several replicas of another strategy than
             tf.distribute.MirroredStrategy, or with summed gradients; the branch
             or loop of a graph.
           tfembed.errors.StateError: several replicas, and the step is not inside
             of strategy.run or the optimizer was made outside of strategy.scope;
-            or it was made outside of the step's graph.
+            or the optimizer was made outside of the step's graph.
         """
         return self.take_step(
             grads_and_vars,
@@ -567,5 +571,5 @@ class TableOptimizer(TableTrainer):
 
 
 def _steps() -> DirectSteps | GraphSteps:
-    """Chooses how the steps that are made here are taken."""
+    """Returns `GraphSteps` in a graph of TensorFlow 1, else `DirectSteps`."""
     return graph_steps() or DirectSteps()

@@ -1,4 +1,4 @@
-"""Slots of an optimizer, seen as variables of their own."""
+"""Views of an optimizer's slots as variables."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ __all__ = [
 
 
 class SlotShard(tf.__internal__.tracking.Trackable):
-    """A view of one shard of a slot: what `SlotVariable.tables` lists.
+    """A view of one shard of a slot; `SlotVariable.tables` lists them.
 
-    A Saver of tf.compat.v1 that is given it saves the variable, with all slots.
+    A Saver of tf.compat.v1 that is given the view saves the variable with all
+    slots.
 
     Attributes:
       name: `<slot>_mht_<shard, from 1>of<shards>`.
-      key_dtype, value_dtype: the slot's.
+      key_dtype, value_dtype: the slot's dtypes.
       dim: width of a row.
-      device: where the shard is.
-      resource_handle: the handle of the table whose rows the slot lies in.
+      device: the shard's device.
+      resource_handle: the handle of the table whose rows have the slot.
 
     Args:
       slot: the `SlotVariable`.
@@ -63,11 +64,11 @@ class SlotShard(tf.__internal__.tracking.Trackable):
         )
 
     def size(self, name: str | None = None) -> tf.Tensor:
-        """The number of keys in the shard, int64 []."""
+        """Returns the number of keys in the shard, int64 []."""
         return self._shard.size(name)
 
     def export(self, name: str | None = None) -> tuple[tf.Tensor, tf.Tensor]:
-        """The shard's keys [n] and the slot's rows [n, dim]."""
+        """Returns the shard's keys [n] and the slot's rows [n, dim]."""
         with tf.name_scope(name or "export"):
             table = self._slot.params.table
             keys, slots = table.export_slots(self._index)
@@ -80,7 +81,7 @@ class SlotShard(tf.__internal__.tracking.Trackable):
         return_exists: bool = False,
         name: str | None = None,
     ) -> Any:
-        """`CuckooHashTable.lookup`; keys of other shards are not there."""
+        """Looks up as `CuckooHashTable.lookup`; other shards' keys are missing."""
         with tf.name_scope(name or "lookup"):
             keys = arguments.key_tensor(keys, self)
             rows = self._slot.rows_of(keys, self._index)
@@ -89,11 +90,11 @@ class SlotShard(tf.__internal__.tracking.Trackable):
             return (rows, exists) if return_exists else rows
 
     def insert(self, keys: Any, values: Any, name: str | None = None) -> Any:
-        """`SlotVariable.upsert`."""
+        """Writes rows by `SlotVariable.upsert`."""
         return self._slot.upsert(keys, values, name)
 
     def remove(self, keys: Any, name: str | None = None) -> None:
-        """A slot goes with its row: raises UnsupportedError."""
+        """Raises UnsupportedError: a slot is removed with its row."""
         self._slot.remove(keys, name)
 
     def clear(self, name: str | None = None) -> None:
@@ -105,18 +106,17 @@ class SlotShard(tf.__internal__.tracking.Trackable):
 
 
 class SlotVariable:
-    """A view of one slot, which lies beside the rows of its `Variable`.
+    """A view of one slot, which is a part of the rows of its `Variable`.
 
-    It has the variable's keys and no others, follows it wherever it goes
-    (restore, `restrict`, `remove`) and takes no memory of its own. A checkpoint
-    has it beside the variable's rows, under `<variable's
-    table>/.ATTRIBUTES/slots/<slot_name>`.
+    It has exactly the variable's keys, after a restore, `restrict` or `remove`
+    too, and takes no memory. A checkpoint has it beside the variable's rows,
+    under `<variable's table>/.ATTRIBUTES/slots/<slot_name>`.
 
     Attributes:
       params: the `Variable`.
-      slot_name: what the table calls the slot.
-      name: `<variable>/<optimizer>/<slot>`, the slot as the optimizer calls it;
-        `<variable>/<slot>` where the variable has short file names.
+      slot_name: the table's name of the slot.
+      name: `<variable>/<optimizer>/<slot>`, with the optimizer's name of the
+        slot; `<variable>/<slot>` if the variable has short file names.
       trainable: False.
     """
 
@@ -129,12 +129,12 @@ class SlotVariable:
 
     @property
     def dim(self) -> int:
-        """Width of the slot's rows: the variable's, or 1."""
+        """Width of the slot's rows: that of the variable, or 1."""
         return self._widths[self._place]
 
     @property
     def key_dtype(self) -> tf.DType:
-        """The variable's."""
+        """The variable's key dtype."""
         return self.params.key_dtype
 
     @property
@@ -144,12 +144,12 @@ class SlotVariable:
 
     @property
     def devices(self) -> Any:
-        """The variable's."""
+        """The variable's devices."""
         return self.params.devices
 
     @property
     def shard_num(self) -> int:
-        """The variable's."""
+        """The variable's number of shards."""
         return self.params.shard_num
 
     @property
@@ -160,9 +160,9 @@ class SlotVariable:
     def lookup(
         self, keys: Any, return_exists: bool = False, name: str | None = None
     ) -> Any:
-        """The slot's rows, keys.shape + [dim]; as `Variable.lookup`.
+        """Returns the slot's rows, keys.shape + [dim], as `Variable.lookup`.
 
-        A missing key's is the slot's initial value.
+        A missing key has the slot's initial value.
         """
         with tf.name_scope(name or "lookup"):
             keys = arguments.key_tensor(keys, self.params)
@@ -172,15 +172,15 @@ class SlotVariable:
             return rows, self.params.lookup(keys, return_exists=True)[1]
 
     def rows_of(self, keys: tf.Tensor, shard: int | None = None) -> tf.Tensor:
-        """The slot's rows in one shard, or each key's own; for `SlotShard`."""
+        """Returns the slot's rows of one shard or all; for `SlotShard`."""
         full_rows = self.params.table.lookup_trained(keys, shard)
         return self._columns(full_rows)[self._place]
 
     def upsert(self, keys: Any, values: Any, name: str | None = None) -> Any:
-        """Writes the slot's rows of `keys`; as `Variable.upsert`.
+        """Writes the slot's rows of `keys`, as `Variable.upsert`.
 
-        A key that is missing is inserted with its initial row. Other writers of
-        these keys must wait.
+        A missing key is inserted with its initial row. No other thread may
+        write these keys at the same time.
         """
         with tf.name_scope(name or "upsert"):
             keys = arguments.key_tensor(keys, self.params)
@@ -193,7 +193,7 @@ class SlotVariable:
             return self.params.table.write_trained(keys, rows)
 
     def export(self, name: str | None = None) -> tuple[tf.Tensor, tf.Tensor]:
-        """All keys [n] and the slot's rows [n, dim]."""
+        """Returns all keys [n] and the slot's rows [n, dim]."""
         with tf.name_scope(name or "export"):
             keys, slots = self.params.table.export_slots()
             return keys, slots[self.slot_name]
@@ -201,7 +201,7 @@ class SlotVariable:
     def size(
         self, index: int | None = None, name: str | None = None
     ) -> tf.Tensor:
-        """The variable's size."""
+        """Returns the variable's size."""
         return self.params.size(index, name)
 
     def remove(self, keys: Any, name: str | None = None) -> None:
@@ -238,7 +238,7 @@ class SlotVariable:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TableSlot:
-    """A table's slot as `get_slot` of TFRA's optimizers gives it.
+    """A table's slot in the form that `get_slot` of TFRA's optimizers returns.
 
     Attributes:
       params: a view of the slot.
@@ -250,7 +250,7 @@ class TableSlot:
 def slot_called(
     optimizer: Any, params: Variable, name: str
 ) -> TableSlot | None:
-    """The slot that a `TableOptimizer` calls `name`; None: there is none yet."""
+    """Returns the slot that a `TableOptimizer` calls `name`, or None."""
     slots = zip(
         optimizer.slot_labels(), optimizer.slots_of(params), strict=False
     )
@@ -260,12 +260,12 @@ def slot_called(
 def slots_of(
     params: Variable, optimizer: str, labels: Sequence[str] = ()
 ) -> list[SlotVariable]:
-    """Views of all slots of `params`, in their order in the row.
+    """Returns views of all slots of `params`, in their order in the row.
 
     Args:
       params: a variable with an optimizer.
       optimizer: the optimizer's name.
-      labels: what the optimizer calls the slots; (): as the table does.
+      labels: the optimizer's names of the slots; (): the table's names.
     """
     names = params.table.slot_names
     return [
@@ -277,21 +277,21 @@ def slots_of(
 def create_slots(
     variable: Variable, init: Any, slot_name: str, op_name: str, bp_v2: bool
 ) -> Variable:
-    """A variable beside `variable`, for update rules that users write.
+    """Makes a variable that follows `variable`, for users' own update rules.
 
-    The optimizers of tfembed need none: their slots lie in the rows.
+    The optimizers of tfembed need none: their slots are parts of the rows.
 
     Args:
-      variable: what the slot is for.
+      variable: the variable to make a slot for.
       init: the initializer of its rows.
       slot_name: the name of the slot.
       op_name: the name of the optimizer.
-      bp_v2: as `Variable`'s.
+      bp_v2: as for `Variable`.
 
     Returns:
       A `Variable` of the same dtypes, width, shards and initial size, not
-      trainable, called `<variable>/<op_name>/<slot_name>`. Keys that leave
-      `variable`, however they do, leave it too.
+      trainable, called `<variable>/<op_name>/<slot_name>`. A key that is
+      removed from `variable` in any way is removed from it too.
     """
     slot = Variable(
         key_dtype=variable.key_dtype,

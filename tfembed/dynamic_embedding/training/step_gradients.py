@@ -1,4 +1,4 @@
-"""The gradients of a step: of tables and of dense variables."""
+"""The gradients of a step: for tables and for dense variables."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ __all__ = [
 
 
 def table_gradient(gradient: Any, params: Variable) -> TableGradient:
-    """A table's gradient, with tensors for keys and values.
+    """Converts a table's gradient to tensors of keys and values, checked.
 
-    int32 keys are int64 inside, and tapes give them so. Hence a table takes
-    integers of both dtypes, those that its own can hold.
+    int32 keys are int64 internally, and tapes return them so. Hence a table
+    takes gradients with keys of both dtypes, if its key dtype can hold them.
 
     Args:
       gradient: keys of any shape, and values, keys.shape + [dim].
-      params: the variable whose rows they are for.
+      params: the variable that the gradient is for.
 
     Raises:
-      tfembed.errors.ArgumentError: no IndexedSlices, or values of a shape that
-        cannot be right.
+      tfembed.errors.ArgumentError: not IndexedSlices, or values whose static
+        shape does not fit.
       tfembed.errors.DtypeError: keys of another dtype, or that do not fit.
     """
     if not isinstance(gradient, tf.IndexedSlices):
@@ -109,7 +109,7 @@ def _key_tensor(keys: Any, params: Variable) -> tf.Tensor:
 
 
 def _may_fit(keys: tf.Tensor, values: tf.Tensor, dim: int) -> bool:
-    """Whether the static shapes let `values` be keys.shape + [dim]."""
+    """Says whether static shapes allow `values` to be keys.shape + [dim]."""
     if tf.executing_eagerly():
         # Lists compare in a fraction of the time that TensorShapes take.
         wanted = [*keys.shape.as_list(), dim]
@@ -119,7 +119,7 @@ def _may_fit(keys: tf.Tensor, values: tf.Tensor, dim: int) -> bool:
 
 
 def _may_be_wider(keys: tf.Tensor, params: Variable) -> bool:
-    """Whether only a run says that keys are right."""
+    """Says whether keys can only be checked at run time."""
     is_wide = keys.dtype == tf.int64 and params.key_dtype == tf.int32
     return is_wide and tf.get_static_value(keys) is None
 
@@ -155,19 +155,19 @@ def sort_gradients(
     lists_all_dense: bool,
     compares_values: bool,
 ) -> tuple[list[TableGradient], list[tuple[Any, Any]]]:
-    """Parts the gradients of tables from those of dense variables.
+    """Splits gradients into those of tables and those of dense variables.
 
-    A table may come several times, with gradients of several batches or of
-    several lookups: all of them count. Variables without a gradient are left
-    out, with a warning.
+    A table may come several times, with gradients of several batches or
+    lookups: all of them are applied. Variables without a gradient are left out,
+    with a warning.
 
     Args:
       grads_and_vars: pairs of a gradient, or None, and its variable.
       lists_all_dense, compares_values: see `DirectSteps`.
 
     Raises:
-      tfembed.errors.ArgumentError: no gradient, one that would count twice or,
-        in a graph, might, or as `table_gradient`.
+      tfembed.errors.ArgumentError: no gradient, a gradient that would (in a
+        graph: might) be applied twice, or as `table_gradient`.
       tfembed.errors.DtypeError: as `table_gradient`.
     """
     given = _with_tables(grads_and_vars)
@@ -208,14 +208,15 @@ def loss_gradients(
     """Returns a loss, and pairs of its gradient and a variable, by a tape.
 
     Args:
-      loss, tape, grad_loss: of `DynamicEmbeddingOptimizer.minimize`.
-      variables: gives the variables once there is a loss; None: those that the
-        tape has seen.
-      loss_scale: what the update divides gradients by, and the loss is
-        multiplied by; None: 1.
+      loss, tape, grad_loss: as for `DynamicEmbeddingOptimizer.minimize`.
+      variables: a function that returns the variables, called after `loss`;
+        None: the variables that the tape has watched.
+      loss_scale: a factor for the loss, by which the update divides the
+        gradients; None: 1.
 
     Raises:
-      tfembed.errors.ArgumentError: `loss` is no function and there is no tape.
+      tfembed.errors.ArgumentError: `loss` is not a function and there is no
+        tape.
     """
     if callable(loss):
         with tape or tf.GradientTape() as tape:
@@ -238,12 +239,12 @@ def loss_gradients(
 
 
 def is_of_a_table(variable: Any) -> bool:
-    """Whether a source is a `Variable` or stands for lookups in one."""
+    """Says whether a source is a `Variable` or a wrapper or shadow of one."""
     return isinstance(variable, _OF_TABLES)
 
 
 def table_or_self(variable: Any) -> Any:
-    """The table or shadow that a variable stands for; others as they are."""
+    """Replaces variables that represent a table or shadow by that."""
     variable = source_of(variable)
     params = getattr(variable, "params", None)
     is_weight = isinstance(params, Variable) and not is_of_a_table(variable)
@@ -251,18 +252,18 @@ def table_or_self(variable: Any) -> Any:
 
 
 def variable_of(variable: Variable | TrainableWrapper) -> Variable:
-    """The variable that holds the rows."""
+    """Returns the variable that has the rows."""
     return variable if isinstance(variable, Variable) else variable.params
 
 
 def warn_without_gradients(variables: Sequence[Any]) -> None:
-    """Names variables that a step leaves as they are, as Keras does.
+    """Warns of variables that a step does not update, as Keras does.
 
-    The warning comes with each call in eager mode, and once where a function is
-    traced. Python shows one text once.
+    In eager mode each call warns, in a function only the trace. Python prints
+    equal warnings once.
 
     Args:
-      variables: tables, what stands for them, and dense variables.
+      variables: tables, their wrappers and shadows, and dense variables.
     """
     names = list(dict.fromkeys(_name_of(v) for v in variables))
     if names:
@@ -278,14 +279,14 @@ def warn_without_gradients(variables: Sequence[Any]) -> None:
 
 
 def source_of(variable: Any) -> Any:
-    """The table or shadow of what stands in for it; another thing itself."""
+    """Returns the source of a `StandIn`; other objects unchanged."""
     if isinstance(variable, WatchedTable):
         return variable.params
     return variable.source if isinstance(variable, StandIn) else variable
 
 
 def check_counter(global_step: Any) -> None:
-    """Raises DtypeError where no step can be counted in it; None can be given."""
+    """Raises DtypeError unless `global_step` is None or can count steps."""
     counts = hasattr(global_step, "assign_add")
     if global_step is not None and (not counts or is_of_a_table(global_step)):
         raise errors.DtypeError(
@@ -306,7 +307,7 @@ def check_finite(gradient: Any) -> tf.Tensor:
 
 
 def _name_of(variable: Any) -> str:
-    """A variable's name; for a wrapper of a table, the table's too."""
+    """Returns a variable's name; a wrapper's with the table's name."""
     if isinstance(variable, TrainableWrapper):
         return f"{variable.name} of table {variable.params.name}"
     # Weights of Keras have a path, tf.Variables do not.
@@ -316,9 +317,9 @@ def _name_of(variable: Any) -> str:
 def _with_tables(
     grads_and_vars: Iterable[tuple[Any, Any]],
 ) -> list[tuple[Any, Any]]:
-    """The pairs, with tables in place of Keras' weights that stand for them.
+    """Replaces Keras' weights of tables in the pairs by the tables.
 
-    A weight that a layer did not make is left out where its table comes too.
+    A weight that a layer did not make is left out if its table is given too.
     """
     pairs = [
         (g, table_or_self(v), getattr(v, "is_implied", False))
@@ -337,7 +338,7 @@ def _with_tables(
 
 
 def _with_slices(gradient: Any, variable: Any) -> Any:
-    """A table's gradient; slices of no row for TensorFlow's zeros."""
+    """Returns a table's gradient; dense zeros become empty slices."""
     is_tensor = is_of_a_table(variable) and isinstance(gradient, tf.Tensor)
     if is_tensor and gradient.shape == [0, variable.dim]:
         return no_slices(variable)
@@ -353,15 +354,15 @@ def listed(var_list: Any) -> list[Any] | None:
         var_list = var_list()
     if var_list is None:
         return None
-    if isinstance(var_list, (Iterator, Set)):  # Single things to TensorFlow.
+    if isinstance(var_list, (Iterator, Set)):  # tf.nest treats these as leaves.
         var_list = list(var_list)
     return list(tf.nest.flatten(var_list))
 
 
 def _used_variables(tape: tf.GradientTape) -> list[Any]:
-    """The trainable variables that a tape has seen; of a table, the table."""
+    """Returns trainable variables and tables that a tape has watched."""
     watched = [source_of(v) for v in tape.watched_variables()]
-    # A table that is watched by name and looked up in comes as two variables.
+    # A table that is watched explicitly and looked up is listed twice.
     used = {id(v): v for v in watched if v.trainable}
     tables = {id(v) for v in used.values() if isinstance(v, Variable)}
     return [
@@ -374,10 +375,10 @@ def _used_variables(tape: tf.GradientTape) -> list[Any]:
 def _once_for_each_name(
     pairs: list[tuple[Any, Any]],
 ) -> list[tuple[Any, Any]]:
-    """Leaves out wrappers that come again, with their gradient.
+    """Removes repeated pairs of a wrapper and its gradient.
 
-    Several lookups of one name in a step return one wrapper; its gradient is
-    that of all of them, and programs give it once for each.
+    Several lookups of one name in a step return the same wrapper, whose
+    gradient is that of all of them; programs list it once for each lookup.
     """
     seen: dict[TrainableWrapper, list[Any]] = {}
     kept = []
@@ -392,7 +393,7 @@ def _once_for_each_name(
 
 
 def _is_the_same(gradient: Any, other: Any) -> bool:
-    """Whether a tape gave both at once, also where each was clipped since."""
+    """Says whether two gradients are copies of one, even if clipped."""
     if gradient is other:
         return True
     if not (
@@ -403,7 +404,7 @@ def _is_the_same(gradient: Any, other: Any) -> bool:
     one, two = gradient.values, other.values
     if one is two:
         return True
-    # Each call of a tape makes indices of its own.
+    # Each call of a tape makes new indices.
     return (
         gradient.indices is other.indices
         and tf.executing_eagerly()
@@ -414,7 +415,7 @@ def _is_the_same(gradient: Any, other: Any) -> bool:
 
 
 def _check_once(pairs: list[tuple[Any, Any]], compares_values: bool) -> None:
-    """Refuses a gradient that comes twice, under one name or two."""
+    """Refuses a gradient that is listed twice, under one name or two."""
     seen: dict[tuple[int, int], str] = {}
     kinds: dict[tuple[int, bool], str] = {}
     for gradient, variable in pairs:

@@ -52,8 +52,8 @@ def update_tables(
       nonfinite: "skip", "refuse" or "allow".
 
     Returns:
-      int64 []: the keys whose sum was not finite; 0 with "allow", which looks at
-      none.
+      int64 []: the count of keys whose sum is not finite; 0 with "allow", which
+      does not check.
     """
     updates: dict[Any, _Update] = {}
     for slices, params in gradients:
@@ -84,7 +84,7 @@ def update_tables(
 
 
 class _Update:
-    """The arguments of one op call: shards of one device, parallel lists."""
+    """The arguments of one op call for a device's shards: parallel lists."""
 
     def __init__(self) -> None:
         self.handles: list[Any] = []
@@ -92,7 +92,9 @@ class _Update:
         self.features: list[ops.FeatureIds] = []
         self.plans: list[ops.FeaturePlan] = []
         self.summands: list[tf.Tensor] = []
-        self._indices: dict[tuple[int, int], int] = {}  # By (variable, shard).
+        self._indices: dict[
+            tuple[int, int], int
+        ] = {}  # (variable, shard) -> position in the lists.
 
     def add(
         self, params: Variable, shard: int, keys: tf.Tensor, values: tf.Tensor
@@ -110,12 +112,12 @@ class _Update:
 def _by_shard(
     slices: tf.IndexedSlices, params: Variable
 ) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Keys [n] and gradients [n, dim] of each shard."""
+    """Yields keys [n] and gradients [n, dim] of each shard."""
     keys = tf.reshape(slices.indices, [-1])
     values = tf.reshape(tf.cast(slices.values, tf.float32), [-1, params.dim])
     if params.shard_num == 1:
         return [(_wide(keys), values)]
-    # A partitioner sees the keys as lookups give them to it.
+    # The partitioner gets keys in the same dtype as in lookups.
     parts = params.table.partition(tf.cast(keys, params.key_dtype))
     keys = _wide(keys)
     return list(zip(parts.split(keys), parts.split(values), strict=True))
@@ -130,7 +132,7 @@ TableGradients = Sequence[tuple[tf.IndexedSlices, Variable]]
 
 
 def forget_evicted(gradients: TableGradients) -> None:
-    """Has followers forget, before a step, its keys that their leader evicted.
+    """Removes keys that a leader evicted from its followers, before a step.
 
     Args:
       gradients: the gradients by key; a variable may come several times.
@@ -141,9 +143,9 @@ def forget_evicted(gradients: TableGradients) -> None:
 
 
 def note_updates(gradients: TableGradients) -> None:
-    """Tells each variable's policies, after a step, which keys it updated.
+    """Passes the keys that a step updated to each variable's restrict policy.
 
-    Keys that were not admitted are left out. Each variable is told once.
+    Keys that were not admitted are left out. Each policy is called once.
 
     Args:
       gradients: the gradients by key; a variable may come several times.
@@ -166,7 +168,7 @@ def _keys_by_variable(
     parts: dict[int, list[tf.Tensor]] = {}
     for slices, params in gradients:
         variables[id(params)] = params
-        # int32 keys travel as int64.
+        # int32 keys are passed as int64.
         keys = tf.cast(tf.reshape(slices.indices, [-1]), params.key_dtype)
         parts.setdefault(id(params), []).append(keys)
     return [
@@ -183,23 +185,23 @@ def update_rows(
     nonfinite: str,
     add: bool,
 ) -> tf.Tensor:
-    """Has `rule` move the rows of each distinct key, and writes them back.
+    """Reads the rows of each distinct key, updates them by `rule`, writes them.
 
     Args:
       gradients: the gradients by key; a variable may come several times.
-      rule: what the tables' slots are laid out for.
-      learning_rate: scalar; None: the rule's own.
+      rule: the row rule whose slots the tables have.
+      learning_rate: scalar; None: the rule's learning rate.
       nonfinite: "skip", "refuse" or "allow".
-      add: whether what was moved is added to rows and slots as they then are,
-        rather than written over them; where `Variable(bp_v2=True)` it is.
+      add: whether changes are added to the current rows and slots instead of
+        overwriting them; for a `Variable(bp_v2=True)` they always are.
 
     Returns:
-      int64 []: the keys whose sum was not finite; 0 with "allow", which looks at
-      none.
+      int64 []: the count of keys whose sum is not finite; 0 with "allow", which
+      does not check.
 
     Raises:
-      tf.errors.InvalidArgumentError: such a key, with "refuse", or more keys
-        than a table may hold. No table is changed.
+      tf.errors.InvalidArgumentError: a non-finite sum, with "refuse", or more
+        keys than a table may hold. No table is changed.
     """
     sums = sum_by_key(gradients)
     checks: list[Any] = [
@@ -217,7 +219,7 @@ def update_rows(
     ]
     checks += [slices.values for slices, _ in sums]
     with tf.control_dependencies(checks):
-        count = tf.identity(count)  # Its users wait for the checks too.
+        count = tf.identity(count)  # Ops that use it wait for the checks too.
         inserted = insert_missing(sums)
     with tf.control_dependencies([*checks, *inserted]):
         tables = [_read(slices, params, rule) for slices, params in sums]

@@ -1,1 +1,1 @@
-"""The table of a `Variable`: its arguments, shards, rows and stores."""
+"""`Variable`, and its arguments, shards, policies and files."""
