@@ -1,6 +1,6 @@
 """The variables of a graph of TensorFlow 1, and its lookups.
 
-A handle stands for each lookup; it keeps no rows.
+Each lookup has a handle, but no buffer of rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
     "trainable_variables",
 ]
 
-# No string: a Saver tries to write what collections of such names hold into its
+# Not a string: a Saver tries to write collections with string keys into its
 # meta graph.
 _COLLECTION = ("tfembed_variables",)
 
@@ -78,7 +78,7 @@ def graph_rows(params: Any, ids: Any, name: str) -> GraphRows | None:
 
 
 def has_variables(params: Any) -> bool:
-    """Says whether a lookup in `params` is a trainable variable of the graph."""
+    """Says whether a lookup in `params` is a variable that the graph trains."""
     return (
         params.trainable
         and params.value_dtype.is_floating

@@ -212,7 +212,7 @@ class _Front:
         return cls(TableOptimizer(inner, **options))
 
     def _decayed_lr(self, var_dtype: Any) -> tf.Tensor:
-        """Returns the next step's learning rate; programs of Keras 2 call it."""
+        """Returns the next step's learning rate; Keras 2's name for it."""
         return tf.cast(self.engine.learning_rate, var_dtype)
 
     def _create_all_weights(self, var_list: Sequence[Any]) -> None:
@@ -224,7 +224,7 @@ class _Front:
 
 
 def _with_looked_up(var_list: Any, tape: Any) -> Any:
-    """Adds tables that a tape watched if all of a model's variables are given."""
+    """Adds tables that a tape watched, if a model's variables are given."""
     model = private.stepping_model()
     given = var_list() if callable(var_list) else var_list
     if model is None or not isinstance(given, (list, tuple)):
