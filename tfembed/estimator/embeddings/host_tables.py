@@ -37,7 +37,7 @@ from tfembed.ops.private import in_order, parameter_servers
 from tfembed.tables import HashTable
 from tfembed.tables.partition import shard_of
 
-__all__ = ["HostTables", "name_of_variable", "names_by_layers", "new_variable"]
+__all__ = ["HostTables", "name_of_variable", "names_by_layers", "new_variables"]
 
 _HOST = "/CPU:0"
 
@@ -550,22 +550,8 @@ class HostTables:
         reader.put_lengths(features, ids, batch)
 
     def _make(self, table: _Table, name: str) -> None:
-        config = table.config
-        shape = (config.vocabulary_size, config.dimension)
         devices = [shard.device for shard in table.shards]
-        made = [new_variable(name, shape, config.initializer, devices, TABLES)]
-        if table.parameters is not None:
-            rule = table.rule
-            suffixes = table.parameters.variable_suffixes
-            made += [
-                new_variable(
-                    f"{name}/{suffix}",
-                    shape,
-                    rule.slot_initializer(slot),
-                    devices,
-                )
-                for suffix, slot in zip(suffixes, rule.slot_names, strict=True)
-            ]
+        made = new_variables(name, table.config, table.parameters, devices)
         for shard, *variables in zip(table.shards, *made, strict=True):
             for op in self._lookup:
                 private.connect(op, shard.handle, variables[0].handle)
@@ -729,7 +715,38 @@ def name_of_variable(
     return named.get(table, table)
 
 
-def new_variable(
+def new_variables(
+    name: str,
+    config: TableConfig,
+    parameters: OptimizationParameters | None,
+    devices: Sequence[str],
+) -> list[list[Any]]:
+    """Makes the variables of a table with a vocabulary: its rows, then each slot.
+
+    Args:
+      name: what checkpoints call the rows; a slot's name follows it.
+      config: the table.
+      parameters: they say which slots there are; None: no slots.
+      devices: each variable has a part on each device.
+
+    Returns:
+      The parts of each variable, by device.
+    """
+    shape = (config.vocabulary_size, config.dimension)
+    made = [_new_variable(name, shape, config.initializer, devices, TABLES)]
+    if parameters is None:
+        return made
+    rule: Any = parameters.rule()
+    slots = zip(parameters.variable_suffixes, rule.slot_names, strict=True)
+    return made + [
+        _new_variable(
+            f"{name}/{suffix}", shape, rule.slot_initializer(slot), devices
+        )
+        for suffix, slot in slots
+    ]
+
+
+def _new_variable(
     name: str,
     shape: tuple[int | None, int],
     initializer: Any,

@@ -27,11 +27,10 @@ from tfembed.estimator.embeddings.host_tables import (
     HostTables,
     name_of_variable,
     names_by_layers,
-    new_variable,
+    new_variables,
 )
 from tfembed.estimator.embeddings.parameters import OptimizationParameters
 from tfembed.estimator.embeddings.table_config import TableConfig
-from tfembed.estimator.warm_start import TABLES
 
 __all__ = ["EngineHook", "TpuTables"]
 
@@ -215,7 +214,9 @@ class TpuTables:
         named = names_by_layers()
         for table in self._tables.values():
             name = name_of_variable(table.name, self._spec, named)
-            table.variables = self._new_variables(table, name)
+            table.variables = new_variables(
+                name, table.config, table.parameters, self._system.hosts
+            )
         self._host.make_variables(named)
         self._load = self._in_turn(self._load_table)
         self._retrieve = self._in_turn(self._retrieve_table)
@@ -270,26 +271,6 @@ class TpuTables:
             )
         )
         return left
-
-    def _new_variables(self, table: _Table, name: str) -> list[list[Any]]:
-        config, rule = table.config, table.parameters.rule()
-        shape = (config.vocabulary_size, config.dimension)
-        hosts = self._system.hosts
-        slots = zip(
-            table.parameters.variable_suffixes, rule.slot_names, strict=True
-        )
-        return [
-            new_variable(name, shape, config.initializer, hosts, TABLES),
-            *(
-                new_variable(
-                    f"{name}/{suffix}",
-                    shape,
-                    rule.slot_initializer(slot),
-                    hosts,
-                )
-                for suffix, slot in slots
-            ),
-        ]
 
     def _in_turn(self, make: Any) -> list[tf.Operation]:
         """Makes ops for all tables and hosts; the first of them runs first."""
