@@ -34,7 +34,7 @@ from tfembed.optimizers.interface import is_schedule
 __all__ = ["KerasRows", "WrappedKeras", "fused_rule", "options_without_rule"]
 
 
-# Why optimizers that could be tried on rows by mistake are not.
+# The reasons why some optimizers with an `update_step` cannot train rows.
 _REASONS = {
     "Adafactor": "keeps means over whole rows and columns as its slots",
     "Lamb": "scales its step by the norms of the whole variable",
@@ -50,15 +50,15 @@ class KerasRows(RowRule):
     """Moves rows by `update_step` of a Keras optimizer.
 
     A second optimizer of the same class and configuration is built on one
-    stand-in variable, `RowValues`, which each table's rows and slots are put
-    into in turn. It reads the step count of the first. Weight decay is on the
-    rows of the step; gradients come clipped.
+    stand-in variable, a `RowValues`, which receives each table's rows and
+    slots in turn. It uses the step count of the first optimizer. Weight decay
+    affects only the rows of the step; gradients are clipped before.
 
     Args:
       opt: a Keras 3 optimizer, or one of tf_keras.
 
     Raises:
-      tfembed.errors.UnsupportedError: it moves no single rows.
+      tfembed.errors.UnsupportedError: the optimizer cannot update single rows.
     """
 
     def __init__(self, opt: Any) -> None:
@@ -76,7 +76,7 @@ class KerasRows(RowRule):
         self._lock = threading.RLock()
         self._rows = RowValues(tf.zeros([2, 2]), "rows")
         self._slots: dict[str, RowValues] = {}
-        self._rate: Any = None  # Of the step under way.
+        self._rate: Any = None  # The rate of the current step.
         self.slot_initial_values = {}
         self._twin = self._build_twin()
         self._text = self._describe()
@@ -85,14 +85,14 @@ class KerasRows(RowRule):
         check_row_local(self, self._name)
 
     def rule_text(self) -> str:
-        """The optimizer's class and configuration."""
+        """The class and configuration of the optimizer."""
         return self._text
 
     def update(
         self, tables: Sequence[TableRows], rate: tf.Tensor | None
     ) -> list[TableRows]:
         """See `RowRule.update`."""
-        with self._lock:  # The stand-ins are one set.
+        with self._lock:  # Threads share the stand-ins.
             self._rate = rate
             results: list[TableRows] = []
 
@@ -107,7 +107,8 @@ class KerasRows(RowRule):
             return results
 
     def _move(self, table: TableRows, rate: tf.Tensor | None) -> TableRows:
-        if table.values.shape[0] == 0:  # Which not all of Keras' ops take.
+        # Some of Keras' ops refuse empty tensors.
+        if table.values.shape[0] == 0:
             one = _each(table, lambda rows: tf.pad(rows, [[0, 1], [0, 0]]))
             return _each(self._move(one, rate), lambda rows: rows[:0])
         self._rows.rows = self._decayed(table, rate)
@@ -137,11 +138,11 @@ class KerasRows(RowRule):
         }
         twin_class: Any = type(self._name, (private.KerasTwin, cls), members)
         try:
-            # The twin's own rate is never read; any number will do here.
+            # The twin never reads its own rate; any number is right.
             config = {**self._opt.get_config(), "learning_rate": 0.001}
             twin = twin_class.from_config(config)
             twin.build([self._rows])
-        except Exception as error:  # Whatever foreign code raises.
+        except Exception as error:  # Third-party code may raise anything.
             raise errors.UnsupportedError(
                 f"{self._name} cannot train tables: it does not build on rows "
                 f"({type(error).__name__}: {error})."
@@ -155,12 +156,12 @@ class KerasRows(RowRule):
         *args: Any,
         **options: Any,
     ) -> RowValues:
-        """Stands for `add_variable_from_reference` of both Keras families."""
+        """Replaces `add_variable_from_reference` of both Keras families."""
         del args
         name = options.get("variable_name", name)
         if options.get("shape") is not None:
             raise errors.UnsupportedError(
-                f"the slot '{name}' has not the variable's shape"
+                f"the slot '{name}' does not have the variable's shape"
             )
         start = options.get("initializer", options.get("initial_value"))
         if start is None or start == "zeros":
@@ -203,12 +204,12 @@ def _each(
 
 
 def _takes_rate(update_step: Callable[..., Any]) -> bool:
-    """Keras 3 hands the learning rate to `update_step`; tf_keras does not."""
+    """Whether `update_step` takes the learning rate, as in Keras 3."""
     return "learning_rate" in inspect.signature(update_step).parameters
 
 
 def fused_rule(optimizer: Any) -> FusedRule | None:
-    """The rule that moves looked-up rows as `optimizer` moves a variable.
+    """Returns the rule that updates rows as `optimizer` updates a variable.
 
       SGD      w -= lr g
       Adagrad  a += g^2; w -= lr g / sqrt(a + epsilon)
@@ -216,16 +217,16 @@ def fused_rule(optimizer: Any) -> FusedRule | None:
                                    / (sqrt(v) + epsilon)
       Ftrl     as tfembed.optimizers.FTRL
 
-    t counts the optimizer's steps. Rows that were not looked up stay as they
-    are, their Adam moments too (Keras lets those of all rows decay).
+    t counts the optimizer's steps. Rows that were not looked up do not change,
+    nor do their Adam moments (in Keras the moments of all rows decay).
 
     Args:
       optimizer: an optimizer of Keras 3 or tf_keras.
 
     Returns:
-      None for another class, also one derived from these, and for SGD with
-      momentum, Adam with amsgrad, Ftrl with l2 shrinkage, an accumulator that
-      starts from 0, and weight decay.
+      None for other classes, including subclasses of these, and for SGD with
+      momentum, Adam with amsgrad, Ftrl with l2 shrinkage, an accumulator with
+      initial value 0, and weight decay.
     """
     known = _rule_of_class(optimizer)
     if known is None or optimizer.weight_decay:
@@ -240,7 +241,7 @@ def _rule_of_class(optimizer: Any) -> Callable[[Any], FusedRule | None] | None:
     return _RULES.get(cls.__name__)
 
 
-# What keeps an optimizer from the rule of its class, where it is set.
+# The options that, if set, keep an optimizer from the rule of its class.
 _OPTIONS_WITHOUT_RULE = (
     "weight_decay",
     "momentum",
@@ -250,18 +251,18 @@ _OPTIONS_WITHOUT_RULE = (
 
 
 def options_without_rule(optimizer: Any) -> list[str]:
-    """The options by which an optimizer has no rule, though its class has one.
+    """Returns the options that keep an optimizer from the rule of its class.
 
     Args:
-      optimizer: of any library.
+      optimizer: an optimizer of any library.
 
     Returns:
-      Names; empty where it has a rule, and where its class has none.
+      The names; empty if it has a rule, or if its class has none.
     """
     if _rule_of_class(optimizer) is None or fused_rule(optimizer):
         return []
     options = [n for n in _OPTIONS_WITHOUT_RULE if getattr(optimizer, n, None)]
-    return options or ["initial_accumulator_value"]  # From 0.
+    return options or ["initial_accumulator_value"]  # Its value is 0.
 
 
 def _sgd(optimizer: Any) -> FusedRule | None:
@@ -269,7 +270,7 @@ def _sgd(optimizer: Any) -> FusedRule | None:
 
 
 def _adagrad(optimizer: Any) -> FusedRule | None:
-    # The rule has no epsilon; an accumulator that starts higher by it is the
+    # The rule has no epsilon; adding it to the initial accumulator is the
     # same: sqrt((a0 + epsilon) + sum g^2) = sqrt((a0 + sum g^2) + epsilon).
     start = optimizer.initial_accumulator_value + optimizer.epsilon
     return adagrad_rule(start)
@@ -305,7 +306,7 @@ _RULES: dict[str, Callable[[Any], FusedRule | None]] = {
     "Ftrl": _ftrl,
 }
 
-# Options by which Keras moves all rows of a variable, and what to do instead.
+# Options that make Keras update all rows of a variable, and alternatives.
 _WHOLE_VARIABLE_OPTIONS = {
     "use_ema": "averages move for all rows in each step; leave it unset, and "
     "average rows of checkpoints",
@@ -332,7 +333,7 @@ class WrappedKeras(WrappedOptimizer):
 
     @property
     def clipping(self) -> GradientClipping | None:
-        """The optimizer's own, as it is now."""
+        """The clipping options of the optimizer, at present."""
         opt = self._opt
         by_norm = opt.clipnorm or opt.global_clipnorm
         return GradientClipping.of(
@@ -343,7 +344,7 @@ class WrappedKeras(WrappedOptimizer):
         )
 
     def check_rule(self) -> None:
-        """Refuses numbers that were set since the rule was made."""
+        """Raises an error if options have changed since the rule was made."""
         if isinstance(self.rule, FusedRule):
             now = fused_rule(self._opt)
             check_unchanged(self.rule, now, self._opt, _numbers)
@@ -353,22 +354,22 @@ class WrappedKeras(WrappedOptimizer):
         rate = self._opt.learning_rate
         schedule = private.keras_schedule(self._opt)
         if callable(schedule) and is_schedule(schedule):
-            # The rate of tf_keras itself lags by a step.
+            # The rate variable of tf_keras lags by a step.
             rate = converted(schedule)(self.iterations)
         return tf.cast(number_tensor(rate), tf.float32)
 
     def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
-        """Moves dense variables and counts the step."""
+        """Updates dense variables and increments the step."""
         self._opt.apply_gradients(pairs)
         return []
 
     def finish(self) -> None:
-        """Counts the step."""
+        """Increments the step."""
         self.iterations.assign_add(1)
 
 
 def _numbers(opt: Any) -> dict[str, Any]:
-    """The Python numbers that a Keras optimizer was made from."""
+    """Returns the Python numbers of a Keras optimizer's configuration."""
     return {
         name: value
         for name, value in sorted(vars(opt).items())

@@ -1,7 +1,7 @@
-"""The private TensorFlow and Keras symbols of optimizers, and of tf_keras' steps.
+"""The private TensorFlow and Keras symbols for optimizers and tf_keras' steps.
 
-Tried by tests/dynamic_embedding/training and tests/dynamic_embedding/tensorflow1,
-on the versions that `tfembed/ops/private.py` lists.
+tests/dynamic_embedding/training and tests/dynamic_embedding/tensorflow1 try
+each of them, on the versions that `tfembed/ops/private.py` lists.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _V1 = "the end of tf.compat.v1.train's optimizers"
 _V2 = "the end of Keras' legacy optimizers"
 _PURE = "optimizers of Keras as functions of a gradient and of slots"
 
-# By entry, the public means that would end it.
+# The public API that would end each entry.
 ENDED_BY = {
     "KerasTwin": _PURE,
     "V1Twin": _V1,
@@ -67,7 +67,7 @@ ENDED_BY = {
 
 
 def keras_state(optimizer: Any) -> list[tf.Variable]:
-    """The variables of a built Keras optimizer beside slots, step and rate."""
+    """Returns a built Keras optimizer's variables besides slots, step, rate."""
     known = (
         optimizer._iterations,
         getattr(optimizer, "_learning_rate", None),
@@ -83,10 +83,10 @@ def keras_state(optimizer: Any) -> list[tf.Variable]:
 
 
 class KerasTwin:
-    """Goes before a Keras 3 optimizer's class, whose gradients are functions.
+    """A base class put before a Keras 3 optimizer's class; takes its updates.
 
-    `_backend_update_step` may be extended by an optimizer (Nadam does); at its
-    end the base class calls these for all variables of a step.
+    An optimizer may extend `_backend_update_step` (Nadam does); at its end the
+    base class calls the methods below for all variables of a step.
     """
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
@@ -118,7 +118,7 @@ def keras_update(
 
 
 def _replica_context() -> Any:
-    """A context in which Keras may call merge_call, as its steps do."""
+    """Returns a context in which Keras may call merge_call, as its steps do."""
     if tf.distribute.get_replica_context() is not None:
         return contextlib.nullcontext()
     return tf.distribute.ReplicaContext(
@@ -127,7 +127,7 @@ def _replica_context() -> Any:
 
 
 def keras_overrides_whole_steps(optimizer: Any) -> bool:
-    """Whether a tf_keras optimizer does something once for each step."""
+    """Whether a tf_keras optimizer does some work once per step."""
     return any(
         "_internal_apply_gradients" in cls.__dict__
         for cls in type(optimizer).__mro__
@@ -136,18 +136,18 @@ def keras_overrides_whole_steps(optimizer: Any) -> bool:
 
 
 def keras_decays(optimizer: Any, variable: Any) -> bool:
-    """Whether `exclude_from_weight_decay` leaves `variable` in."""
+    """Whether weight decay applies to `variable`: it is not excluded."""
     decays = getattr(optimizer, "_use_weight_decay", None)
     return decays is None or bool(decays(variable))
 
 
 def keras_schedule(optimizer: Any) -> Any:
-    """The learning rate as it was given: a number's variable or a schedule."""
+    """Returns the given rate: a variable (for a number) or a schedule."""
     return getattr(optimizer, "_learning_rate", None)
 
 
 def keras_numbered(prefix: str) -> int:
-    """How many names that begin with `prefix` Keras 3 has numbered so far."""
+    """Returns the count of Keras 3's names that begin with `prefix`."""
     module = sys.modules.get("keras.src.backend.common.global_state")
     if module is None:
         return 0
@@ -155,13 +155,14 @@ def keras_numbered(prefix: str) -> int:
     return int(numbers.get(prefix, 0))
 
 
-_ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"  # ResourceHandle's own.
+# The name for an anonymous ResourceHandle.
+_ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
 
 def local_variable(rows: tf.Tensor, name: str) -> tf.Variable:
-    """A variable [None, dim] that starts as `rows` and lives until `destroy`.
+    """Makes a variable [None, dim] of `rows` that exists until `destroy`.
 
-    A function makes one whenever it runs, so that runs share nothing.
+    Each run of a function makes its own, so that runs share no state.
     """
     shape = tf.TensorShape([None]).concatenate(rows.shape[1:])
     handle = tf.raw_ops.VarHandleOp(
@@ -181,23 +182,23 @@ def local_variable(rows: tf.Tensor, name: str) -> tf.Variable:
 
 
 def destroy(variable: tf.Variable) -> None:
-    """Frees a local variable."""
+    """Frees the resource of a local variable."""
     tf.raw_ops.DestroyResourceOp(resource=variable.handle)
 
 
 class V1Twin:
-    """Goes before the class of a copied tf.compat.v1 optimizer.
+    """A base class put before the class of a copied tf.compat.v1 optimizer.
 
-    Its slots are those of the rows at hand; everything else (powers of beta,
-    say) is the optimizer's own.
+    Its slots are those of the current rows; it shares all other state (for
+    instance powers of beta) with the original.
     """
 
     original: Any  # The optimizer.
     start_slot: Callable[[str, Any], None]  # (name, initial value).
-    slots: dict[str, tf.Variable]  # By name; of the class, which is one twin's.
+    slots: dict[str, tf.Variable]  # By name; a class attribute of one twin.
 
     def get_slot(self, var: Any, name: str) -> Any:
-        """The slot of the rows at hand."""
+        """Returns the slot of the current rows."""
         del var
         return self.slots[name]
 
@@ -227,7 +228,7 @@ class V1Twin:
         return self.original._create_non_slot_variable(*args, **kwargs)
 
     def _get_non_slot_variable(self, name: str, graph: Any = None) -> Any:
-        # A function asks for the variables of the graph around it.
+        # A function uses the variables of its outer graph.
         while isinstance(graph, tf.__internal__.FuncGraph):
             graph = graph.outer_graph
         get = self.original._get_non_slot_variable
@@ -236,9 +237,9 @@ class V1Twin:
 
 
 def sample_rows() -> tf.Variable:
-    """Rows that an optimizer can make slots for, so that these are known.
+    """Makes sample rows, on which an optimizer can create its slots.
 
-    In a graph of TensorFlow 1 nobody initializes or saves them.
+    In a TensorFlow 1 graph they are neither initialized nor saved.
     """
     return tf.compat.v1.Variable(
         tf.zeros([2, 2]),
@@ -250,11 +251,11 @@ def sample_rows() -> tf.Variable:
 
 
 def v1_twin(optimizer: Any, start_slot: Callable[[str, Any], None]) -> Any:
-    """A copy of an optimizer whose slots are those of the rows at hand.
+    """Copies an optimizer; the copy's slots are those of the current rows.
 
     Args:
       optimizer: an optimizer of tf.compat.v1.
-      start_slot: called with each slot's name and initial value.
+      start_slot: called with the name and the initial value of each slot.
     """
     twin = copy.copy(optimizer)
     cls = type(optimizer)
@@ -266,10 +267,10 @@ def v1_twin(optimizer: Any, start_slot: Callable[[str, Any], None]) -> Any:
 
 
 def v1_eager_copy(optimizer: Any) -> Any:
-    """A copy of a graph's optimizer that eager mode can try, without its state.
+    """Copies a graph's optimizer, without state, so that eager mode can run it.
 
-    A value that the graph computes, such as a learning rate that decays, is a
-    constant in it.
+    A value that the graph computes, for instance a decaying learning rate,
+    becomes a constant.
     """
     trial = copy.copy(optimizer)
     trial._slots, trial._non_slot_dict = {}, {}
@@ -284,7 +285,7 @@ def v1_eager_copy(optimizer: Any) -> Any:
 
 
 def v1_create_state(twin: Any, variable: tf.Variable) -> None:
-    """Makes the variables that are no slots where they are not there yet."""
+    """Makes the missing variables that are not slots."""
     twin.start_slot = lambda name, initial: None
     twin._create_slots([variable])
 
@@ -295,17 +296,17 @@ def v1_update(twin: Any, gradient: tf.Tensor, rows: tf.Variable) -> Any:
 
 
 def v1_begin(optimizer: Any) -> None:
-    """Begins a step."""
+    """Starts a step."""
     optimizer._prepare()
 
 
 def v1_finish(optimizer: Any) -> None:
-    """Ends a step in which only tables moved."""
+    """Ends a step in which only tables were updated."""
     optimizer._finish([], "finish")
 
 
 def v1_options(optimizer: Any) -> dict[str, float]:
-    """The numbers that an optimizer was made from, but for its rate."""
+    """Returns the numbers of an optimizer's constructor, without the rate."""
     return {
         name.lstrip("_"): value
         for name, value in sorted(vars(optimizer).items())
@@ -317,7 +318,7 @@ def v1_options(optimizer: Any) -> dict[str, float]:
 
 
 def v1_option(optimizer: Any, *names: str) -> Any:
-    """The first of these private attributes that an optimizer has."""
+    """Returns the first of these private attributes that an optimizer has."""
     for name in names:
         value = getattr(optimizer, f"_{name}", None)
         if value is not None:
@@ -327,12 +328,12 @@ def v1_option(optimizer: Any, *names: str) -> Any:
 
 # The private symbols of `OptimizerV2`, the legacy optimizers of Keras.
 #
-# tf_keras, Keras 2 and tensorflow.python.keras each have a class of that name,
-# with the same protocol. They are known by their names: none is imported here.
+# tf_keras, Keras 2 and tensorflow.python.keras each have a class of this name,
+# with the same protocol. They are identified by name: none is imported here.
 
 _ROOTS = ("keras", "tf_keras", "tensorflow")
 
-# Methods by which the class may change a step, besides moving variables.
+# Methods with which a subclass may change more than the update of a variable.
 _WHOLE_STEPS = (
     "_transform_loss",
     "_get_gradients",
@@ -356,7 +357,7 @@ _NO_OPTIONS = (
 
 
 def base_of(optimizer: Any) -> Any:
-    """The class `OptimizerV2` that an optimizer derives from, or None."""
+    """Returns the class `OptimizerV2` among an optimizer's bases, or None."""
     for cls in type(optimizer).__mro__:
         if cls.__name__ == "OptimizerV2" and is_of_a_library(cls):
             return cls
@@ -364,12 +365,12 @@ def base_of(optimizer: Any) -> Any:
 
 
 def is_of_a_library(cls: type) -> bool:
-    """Whether a class is Keras' own and none of a user's."""
+    """Whether a class is Keras' own, not a user's."""
     return cls.__module__.partition(".")[0] in _ROOTS
 
 
 def overridden_step(optimizer: Any) -> str | None:
-    """A method of whole steps that the optimizer's class has changed, if any."""
+    """Returns the name of an overridden method of whole steps, or None."""
     base = base_of(optimizer)
     for name in _WHOLE_STEPS:
         own = getattr(type(optimizer), name, None)
@@ -379,14 +380,14 @@ def overridden_step(optimizer: Any) -> str | None:
 
 
 def aggregates_as_usual(optimizer: Any) -> bool:
-    """Whether `gradient_aggregator` was left as it is."""
+    """Whether `gradient_aggregator` has its default."""
     aggregator = getattr(optimizer, "gradient_aggregator", None)
     usual = getattr(aggregator, "__name__", "") == "all_reduce_sum_gradients"
     return aggregator is None or usual
 
 
 def name_of(optimizer: Any) -> str:
-    """The name that it was given or got."""
+    """Returns the name of the optimizer, given or default."""
     return str(getattr(optimizer, "_name", None) or optimizer.name)
 
 
@@ -397,12 +398,12 @@ def create_weights(optimizer: Any) -> None:
 
 
 def decayed_rate(optimizer: Any) -> tf.Tensor:
-    """The learning rate of the next step, after schedules and `decay`."""
+    """Returns the rate of the next step, with schedules and `decay`."""
     return optimizer._decayed_lr(tf.float32)
 
 
 def number(optimizer: Any, name: str) -> float | None:
-    """A hyperparameter that stays what it is; None: a function or a tensor."""
+    """Returns a constant hyperparameter; None for a function or a tensor."""
     value = optimizer._hyper[name]
     if isinstance(value, numbers.Real):
         return _as_float32(value)
@@ -410,22 +411,22 @@ def number(optimizer: Any, name: str) -> float | None:
     is_own = isinstance(value, tf.Variable) and value.aggregation == own
     if not is_own or not tf.executing_eagerly():
         return None
-    return _as_float32(value.numpy())  # The optimizer made it of a number.
+    return _as_float32(value.numpy())  # The optimizer made it from a number.
 
 
 def _as_float32(value: Any) -> float:
-    """The number that a float32 is written as: 0.9 of 0.9 and of its float32."""
+    """Returns the shortest number with this float32 value: 0.9 for both."""
     return float(str(np.float32(value)))
 
 
 def constant(optimizer: Any, attribute: str) -> float | None:
-    """An attribute that is a number; None: a tensor."""
+    """Returns an attribute that is a number; None for a tensor."""
     value = getattr(optimizer, attribute)
     return float(value) if isinstance(value, numbers.Real) else None
 
 
 def options(optimizer: Any) -> dict[str, float]:
-    """The numbers that an optimizer was made from, but for its rate."""
+    """Returns the numbers of an optimizer's constructor, without the rate."""
     found = {
         name.lstrip("_"): value
         for name, value in vars(optimizer).items()
@@ -441,7 +442,7 @@ def options(optimizer: Any) -> dict[str, float]:
 
 
 def state(optimizer: Any) -> list[tf.Variable]:
-    """Variables that an optimizer keeps beside slots, step and numbers."""
+    """Returns an optimizer's variables besides slots, step and numbers."""
     return [
         value
         for name, value in vars(optimizer).items()
@@ -450,17 +451,17 @@ def state(optimizer: Any) -> list[tf.Variable]:
 
 
 class V2Twin:
-    """Goes before the class of an optimizer with which it shares all attributes.
+    """A base class put before an optimizer's class; shares its attributes.
 
-    Its slots are those of the rows at hand; these are of the class, which is
-    one twin's.
+    Its slots are those of the current rows; they are class attributes of one
+    twin.
     """
 
     start_slot: Callable[[str, Any], None]  # (name, initial value).
     slots: dict[str, tf.Variable]  # By name.
 
     def get_slot(self, var: Any, slot_name: str) -> Any:
-        """The slot of the rows at hand."""
+        """Returns the slot of the current rows."""
         del var
         return self.slots[slot_name]
 
@@ -471,10 +472,10 @@ class V2Twin:
         initializer: Any = "zeros",
         shape: Any = None,
     ) -> None:
-        """Takes note of a slot of the rows at hand."""
+        """Records a slot of the current rows."""
         if shape is not None and list(shape) != list(var.shape):
             raise errors.UnsupportedError(
-                f"the slot '{slot_name}' has not the variable's shape"
+                f"the slot '{slot_name}' does not have the variable's shape"
             )
         if isinstance(initializer, str):
             initializer = getattr(tf, f"{initializer}_initializer")()
@@ -484,11 +485,11 @@ class V2Twin:
 
 
 def twin(optimizer: Any, start_slot: Callable[[str, Any], None]) -> Any:
-    """The optimizer itself, but for its slots: those of the rows at hand.
+    """Returns the optimizer itself, but with the slots of the current rows.
 
     Args:
       optimizer: an `OptimizerV2`.
-      start_slot: called with each slot's name and initial value.
+      start_slot: called with the name and the initial value of each slot.
     """
     cls = type(optimizer)
     members = {"start_slot": staticmethod(start_slot), "slots": {}}
@@ -501,10 +502,10 @@ def twin(optimizer: Any, start_slot: Callable[[str, Any], None]) -> Any:
 
 
 def eager_copy(optimizer: Any) -> Any:
-    """A copy of a graph's optimizer that eager mode can try, without its state.
+    """Copies a graph's optimizer, without state, so that eager mode can run it.
 
-    A value that the graph computes, such as a learning rate that decays, is a
-    constant in it.
+    A value that the graph computes, for instance a decaying learning rate,
+    becomes a constant.
     """
     copied = {
         name: None if isinstance(value, (tf.Tensor, tf.Variable)) else value
@@ -528,7 +529,7 @@ def eager_copy(optimizer: Any) -> Any:
 
 
 def begin(optimizer: Any, variables: Sequence[tf.Variable]) -> Any:
-    """Begins a step; gives what its updates share."""
+    """Starts a step; returns the state that its updates share."""
     return optimizer._prepare(list(variables))
 
 
@@ -550,7 +551,7 @@ def build(optimizer: Any, variables: Sequence[Any]) -> None:
 
 
 def stepping_model() -> Any:
-    """The model of tf_keras whose training step is running, or None."""
+    """Returns the tf_keras model whose training step runs, or None."""
     tf_keras: Any = sys.modules.get("tf_keras")
     if tf_keras is None:
         return None

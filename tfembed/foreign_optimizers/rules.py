@@ -1,7 +1,7 @@
-"""How tables train as an optimizer of another library would.
+"""How tables train like an optimizer of another library.
 
-By a `FusedRule`, one of ours with the same formula; or by a `RowRule`, the
-optimizer's own update, with `RowValues` in the place of its variables.
+A `FusedRule` is a rule of `tfembed.optimizers` with the same formula. A
+`RowRule` runs the optimizer's own update, with `RowValues` as its variables.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ __all__ = [
     "ftrl_rule",
 ]
 
-_MOST_SLOTS = 4  # As kMaxSlots in cc/core/rows/row_addresses.h.
+_MOST_SLOTS = 4  # The value of kMaxSlots in cc/core/rows/row_addresses.h.
 
 
 @dataclasses.dataclass(frozen=True)
 class FusedRule:
-    """How a table does what an optimizer would.
+    """A rule of `tfembed.optimizers` that does the same as an optimizer.
 
     Attributes:
       optimizer: the update rule.
-      rate: (learning rate, step from 1) -> the rule's learning rate; None: the
-        learning rate itself.
-      slot_labels: what the optimizer itself calls the rule's slots; (): the
-        same.
+      rate: (learning rate, step from 1) -> the learning rate of the rule;
+        None: the learning rate unchanged.
+      slot_labels: the optimizer's names of the rule's slots; (): the same
+        names.
     """
 
     optimizer: optimizers.Optimizer
@@ -53,7 +53,7 @@ def adagrad_rule(start: float) -> FusedRule | None:
     """a += g^2; w -= lr g / sqrt(a).
 
     Args:
-      start: a's first value; the rule's must be above 0, or None is returned.
+      start: the initial value of a; for values up to 0 the result is None.
     """
     if not start > 0:
         return None
@@ -74,9 +74,9 @@ def adam_rule(
 def ftrl_rule(
     options: Mapping[str, Any], slot_labels: tuple[str, str]
 ) -> FusedRule | None:
-    """As tfembed.optimizers.FTRL, of which `options` are arguments.
+    """As tfembed.optimizers.FTRL, whose arguments are `options`.
 
-    None where the accumulator starts from 0.
+    Returns None if the accumulator starts from 0.
     """
     if not options["initial_accumulator_value"] > 0:
         return None
@@ -89,17 +89,17 @@ def check_unchanged(
     optimizer: Any,
     options: Callable[[Any], Mapping[str, Any]],
 ) -> None:
-    """Refuses numbers that were set or restored since `rule` was made of them.
+    """Raises an error if numbers have changed since `rule` was made of them.
 
     Args:
-      rule: what tables train with.
-      now: what would be made of the optimizer today.
-      optimizer: which they are of.
-      options: (optimizer) -> its numbers today.
+      rule: the rule with which tables train.
+      now: the rule that the optimizer would have at present.
+      optimizer: the optimizer of the rule.
+      options: (optimizer) -> its present numbers.
 
     Raises:
-      tfembed.errors.StateError: tables would move by others than dense
-        variables.
+      tfembed.errors.StateError: tables would train with other numbers than
+        dense variables.
     """
     if now is not None and now.optimizer == rule.optimizer:
         return
@@ -116,7 +116,8 @@ def _bias_corrected(
     """(lr, t) -> lr sqrt(1 - beta_2^t) / (1 - beta_1^t)."""
 
     def corrected(rate: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-        # In double precision: 1 - beta_2^t loses half of a float's digits.
+        # In double precision: in float32, 1 - beta_2^t loses half of its
+        # digits.
         t = tf.cast(step, tf.float64)
         bias = tf.sqrt(1 - tf.pow(tf.constant(beta_2, tf.float64), t)) / (
             1 - tf.pow(tf.constant(beta_1, tf.float64), t)
@@ -131,10 +132,10 @@ class TableRows:
     """Distinct rows of one table in one step.
 
     Attributes:
-      name: the table's.
-      values: [n, dim].
-      slots: per slot [n, dim].
-      gradients: [n, dim]; for an update's result the same.
+      name: the name of the table.
+      values: the rows, [n, dim].
+      slots: the slots, each [n, dim].
+      gradients: the gradients, [n, dim]; unchanged in an update's result.
     """
 
     name: str
@@ -144,11 +145,11 @@ class TableRows:
 
 
 class RowRule(abc.ABC):
-    """A foreign optimizer as tables see it: what `HashTable.attach` takes.
+    """A foreign optimizer that trains tables; `HashTable.attach` takes it.
 
     Attributes:
-      slot_initial_values: the slots' names, in order, and what they start from.
-      state: variables that the optimizer keeps beside rows and slots.
+      slot_initial_values: the initial value of each slot by name, in order.
+      state: the optimizer's variables besides rows and slots.
     """
 
     slot_initial_values: dict[str, float]
@@ -162,24 +163,24 @@ class RowRule(abc.ABC):
     def update(
         self, tables: Sequence[TableRows], rate: tf.Tensor | None
     ) -> list[TableRows]:
-        """Takes one step; returns the rows as they are after it.
+        """Takes one step; returns the rows after it.
 
         Args:
-          tables: distinct rows, each table's once.
+          tables: distinct rows of each table, which comes once.
           rate: the learning rate; None: the optimizer's own.
         """
 
     @property
     def slot_names(self) -> tuple[str, ...]:
-        """The slots' names, in order."""
+        """The names of the slots, in order."""
         return tuple(self.slot_initial_values)
 
 
 def constant_of(values: Any, what: str) -> float:
-    """The number that all of a slot's initial values are.
+    """Returns the number that all initial values of a slot have.
 
     Raises:
-      tfembed.errors.UnsupportedError: they differ.
+      tfembed.errors.UnsupportedError: the values differ.
     """
     array = np.unique(np.asarray(values, np.float64))
     if array.size != 1:
@@ -191,15 +192,15 @@ def constant_of(values: Any, what: str) -> float:
 
 
 def check_row_local(rule: RowRule, name: str) -> None:
-    """Tries whether rows move by themselves, one as well as many.
+    """Tests whether an update treats each row alone, in batches of any size.
 
     Args:
-      rule: it is as before when this returns.
-      name: the optimizer's, for errors.
+      rule: the rule, whose state is unchanged afterwards.
+      name: the name of the optimizer, for errors.
 
     Raises:
-      tfembed.errors.UnsupportedError: too many slots, an update that fails on
-        rows, or one in which rows depend on each other.
+      tfembed.errors.UnsupportedError: there are too many slots, the update
+        fails on rows, or rows depend on each other.
     """
     if len(rule.slot_names) > _MOST_SLOTS:
         raise errors.UnsupportedError(
@@ -209,7 +210,7 @@ def check_row_local(rule: RowRule, name: str) -> None:
     before = [variable.numpy() for variable in rule.state]
     try:
         is_local = _is_row_local(rule)
-    except Exception as error:  # Whatever foreign code raises.
+    except Exception as error:  # Third-party code may raise anything.
         raise errors.UnsupportedError(
             f"{name} cannot train tables: its update fails on a batch of rows "
             f"({type(error).__name__}: {error})."
@@ -251,16 +252,16 @@ def _moved(rule: RowRule, rows: list[Any]) -> list[Any]:
 
 
 class RowValues:
-    """Rows [n, dim] that an optimizer assigns to as it does to a variable.
+    """Rows [n, dim] that an optimizer can assign like a variable.
 
-    It holds the newest value as a tensor: no state, no handle, so that n may
-    differ from step to step, and steps in several threads share nothing. An
-    optimizer may read it as a tensor, calculate with it, and call `assign`,
-    `assign_add` and `assign_sub`.
+    The object holds the newest value as a tensor, without state or handle, so
+    that n may differ from step to step, and steps in several threads are
+    independent. An optimizer may read it as a tensor, compute with it, and
+    call `assign`, `assign_add` and `assign_sub`.
 
     Args:
-      rows: the first value.
-      name: the name of the variable that the rows stand for.
+      rows: the initial value.
+      name: the name of the variable that the rows replace.
     """
 
     def __init__(self, rows: tf.Tensor, name: str) -> None:
@@ -280,30 +281,30 @@ class RowValues:
 
     @property
     def shape(self) -> tf.TensorShape:
-        """[n, dim], n as far as it is known."""
+        """The shape [n, dim], with n if it is known."""
         return self.rows.shape
 
     def clear(self) -> None:
-        """Lets go of the tensor, which may belong to a function's graph."""
+        """Releases the tensor, which may belong to a function's graph."""
         self.rows = None
 
     def read_value(self) -> tf.Tensor:
-        """The newest value."""
+        """Returns the newest value."""
         return self.rows
 
     def assign(self, value: Any, *args: Any, **kwargs: Any) -> RowValues:
-        """Takes `value`; further arguments of `tf.Variable`'s are ignored."""
+        """Sets the value; ignores further arguments of `tf.Variable.assign`."""
         del args, kwargs
         value = tf.convert_to_tensor(value, self.dtype)
         self.rows = tf.ensure_shape(value, [None, self.shape[-1]])
         return self
 
     def assign_add(self, value: Any, *args: Any, **kwargs: Any) -> RowValues:
-        """Adds `value`."""
+        """Adds `value` to the newest value."""
         return self.assign(self.rows + value)
 
     def assign_sub(self, value: Any, *args: Any, **kwargs: Any) -> RowValues:
-        """Subtracts `value`."""
+        """Subtracts `value` from the newest value."""
         return self.assign(self.rows - value)
 
     def __tf_tensor__(
@@ -315,7 +316,7 @@ class RowValues:
 
 
 def _overload(operator: str) -> None:
-    """Has `operator` calculate with the newest value."""
+    """Defines `operator` on the newest value."""
 
     def calculate(self: RowValues, *others: Any) -> Any:
         rows = [x.rows if isinstance(x, RowValues) else x for x in others]

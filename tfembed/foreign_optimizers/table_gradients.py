@@ -1,4 +1,4 @@
-"""Gradients of tables, summed by key; clipped and unscaled as Keras does it."""
+"""Sums gradients of tables by key; clips and unscales them as Keras does."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ __all__ = [
     "usable_sums",
 ]
 
-# The gradient of a table by key, and its `Variable`.
+# The gradient of a table by key, and the table's `Variable`.
 TableGradient: TypeAlias = tuple[tf.IndexedSlices, Any]
 DenseGradient: TypeAlias = tuple[Any, Any]
 
 
 def sum_by_key(gradients: Sequence[TableGradient]) -> list[TableGradient]:
-    """One entry for each variable, with distinct keys and their sums.
+    """Sums gradients to one entry for each variable, with distinct keys.
 
     Args:
-      gradients: the gradients by key; keys may repeat and a variable may come
+      gradients: the gradients by key; keys may repeat, and a variable may come
         several times.
 
     Returns:
-      Per variable, in the order in which they first come, indices [n] and
-      values float32 [n, dim].
+      Per variable, in the order of first occurrence, indices [n] and values
+      float32 [n, dim].
     """
     parts: dict[int, list[tf.IndexedSlices]] = {}
     variables: dict[int, Any] = {}
@@ -48,26 +48,27 @@ def sum_by_key(gradients: Sequence[TableGradient]) -> list[TableGradient]:
 
 
 def finite_rows(values: tf.Tensor) -> tf.Tensor:
-    """Which rows [n, dim] have no NaN and no infinity, bool [n]."""
+    """Returns which rows [n, dim] have no NaN and no infinity, bool [n]."""
     return tf.reduce_all(tf.math.is_finite(values), axis=-1)
 
 
 def usable_sums(
     slices: tf.IndexedSlices, nonfinite: str, table: str
 ) -> tuple[tf.IndexedSlices, tf.Tensor]:
-    """Leaves out sums that are not finite, or refuses them.
+    """Removes sums that are not finite, or raises an error.
 
     Args:
-      slices: a table's sums, by distinct key.
-      nonfinite: "skip", "refuse" or "allow", which lets all pass.
-      table: the table's name in errors.
+      slices: the sums of a table, by distinct key.
+      nonfinite: "skip", "refuse", or "allow", which keeps all.
+      table: the name of the table, for errors.
 
     Returns:
-      The sums to use; and int64 [], how many sums have a NaN or an infinity.
+      The sums to use; and int64 [], the number of sums with a NaN or an
+      infinity.
 
     Raises:
-      tf.errors.InvalidArgumentError: there are such and nonfinite="refuse"; when
-        it runs.
+      tf.errors.InvalidArgumentError: at run time, some sum is not finite and
+        nonfinite="refuse".
     """
     keys, values = slices.indices, slices.values
     is_finite = finite_rows(values)
@@ -93,7 +94,7 @@ def insert_drawn(
     """Inserts the keys of a step whose initial rows a Python function draws.
 
     Args:
-      gradients: as for `sum_by_key`, of such tables alone.
+      gradients: as for `sum_by_key`, only of such tables.
       nonfinite: "skip", "refuse" or "allow".
 
     Returns:
@@ -103,13 +104,13 @@ def insert_drawn(
         (usable_sums(slices, nonfinite, params.name)[0], params)
         for slices, params in sum_by_key(gradients)
     ]
-    # Where one is refused, nothing is inserted.
+    # If one sum is refused, no key is inserted.
     with tf.control_dependencies([slices.values for slices, _ in sums]):
         return insert_missing(sums)
 
 
 def insert_missing(sums: Sequence[TableGradient]) -> list[tf.Operation]:
-    """`HashTable.insert_missing` of the keys of each variable's sums.
+    """Calls `HashTable.insert_missing` with the keys of each variable's sums.
 
     Returns:
       The operations that must run before rows are read or updated.
@@ -133,19 +134,19 @@ def _sum(parts: list[tf.IndexedSlices], params: Any) -> tf.IndexedSlices:
 
 @dataclasses.dataclass(frozen=True)
 class GradientClipping:
-    """The options by which gradients are clipped, as Keras has them.
+    """The options that clip gradients, as Keras has them.
 
-    The gradients of dense variables are left to their optimizer, but for the
-    global norm, which is over them and all tables. A table's gradient is that
-    of a dense variable with all rows: the sums of the distinct keys, 0 for the
-    others. Sums that are not finite do not count for a norm.
+    Dense variables' gradients are clipped by their optimizer, except by the
+    global norm, which covers them and all tables. A table's gradient counts as
+    that of a dense variable with all rows: the sums of the distinct keys, and
+    0 for other keys. Sums that are not finite do not count for a norm.
 
     Attributes:
-      loss_scale: gradients are divided by it first.
-      clipvalue: each element is clipped to [-clipvalue, clipvalue], before norms
-        are taken.
-      clipnorm: each variable's gradient is scaled down to this norm.
-      global_clipnorm: all gradients together are.
+      loss_scale: a number by which gradients are divided first.
+      clipvalue: a limit to which each element is clipped, before norms are
+        taken.
+      clipnorm: the maximum norm of each variable's gradient.
+      global_clipnorm: the maximum norm of all gradients together.
     """
 
     loss_scale: float | None = None
@@ -155,13 +156,13 @@ class GradientClipping:
 
     @classmethod
     def of(cls, **options: float | None) -> GradientClipping | None:
-        """Returns the clipping with these options; None where none is set."""
+        """Returns the clipping with these options; None if no option is set."""
         return cls(**options) if any(options.values()) else None
 
     def apply(
         self, sparse: Sequence[TableGradient], dense: Sequence[DenseGradient]
     ) -> tuple[list[TableGradient], list[DenseGradient]]:
-        """The gradients of tables, by distinct key, and of dense variables."""
+        """Clips gradients of tables, by distinct key, and of variables."""
         sums = [(_times(s, self._unscale), v) for s, v in sum_by_key(sparse)]
         if self.clipvalue:
             sums = [(_clip_elements(s, self.clipvalue), v) for s, v in sums]
@@ -191,7 +192,7 @@ def _clip_elements(gradient: Any, limit: float) -> Any:
     if isinstance(gradient, tf.IndexedSlices):
         kept = _clip_elements(gradient.values, limit)
         return tf.IndexedSlices(kept, gradient.indices, gradient.dense_shape)
-    # A NaN or infinity stays one: `nonfinite` says what becomes of it.
+    # NaNs and infinities stay: `nonfinite` decides about them.
     clipped = tf.clip_by_value(gradient, -limit, limit)
     return tf.where(tf.math.is_finite(gradient), clipped, gradient)
 
@@ -211,5 +212,5 @@ def _finite(slices: tf.IndexedSlices) -> tf.Tensor:
 
 
 def _shrink(gradients: Sequence[Any], limit: float) -> tf.Tensor:
-    """The factor that scales gradients with a longer norm down to `limit`."""
+    """Returns the factor that scales a longer norm of gradients to `limit`."""
     return shrink_factor([getattr(g, "values", g) for g in gradients], limit)

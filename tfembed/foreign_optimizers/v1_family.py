@@ -32,21 +32,21 @@ class V1Rows(VariableRows):
       opt: a `tf.compat.v1.train.Optimizer`.
 
     Raises:
-      tfembed.errors.UnsupportedError: it moves no single rows.
+      tfembed.errors.UnsupportedError: the optimizer cannot update single rows.
     """
 
     def rule_text(self) -> str:
-        """The optimizer's class and its numbers."""
+        """The class and the numbers of the optimizer."""
         options = private.v1_options(self._opt)
         words = [f"{name}={value}" for name, value in options.items()]
         return " ".join([f"v1.{self._name}", *words])
 
     def prepare(self, variable: tf.Variable) -> None:
-        """Makes powers of beta and the like, for such a variable."""
+        """Makes variables like powers of beta, for a variable of this kind."""
         private.v1_create_state(self._twin, variable)
 
     def finish(self) -> None:
-        """Ends a step in which no dense variable moved."""
+        """Ends a step in which no dense variable was updated."""
         private.v1_finish(self._twin)
 
     def _new_twin(
@@ -65,18 +65,18 @@ class V1Rows(VariableRows):
         return private.v1_update(self._twin, gradients, rows)
 
     def _end(self, step: None) -> None:
-        """Leaves the end of a step to `finish` or the dense variables."""
-        del step  # AutoGraph cannot parse a method that is its docstring alone.
+        """Does nothing: `finish` or the dense variables end a step."""
+        del step  # AutoGraph cannot parse a method that has only a docstring.
 
 
 _v1 = tf.compat.v1.train
 
 
 def fused_v1_rule(optimizer: Any) -> FusedRule | None:
-    """The rule that moves rows as `optimizer` moves a variable, or None.
+    """Returns the rule that updates rows as `optimizer` does, or None.
 
     GradientDescentOptimizer, AdagradOptimizer, AdamOptimizer and FtrlOptimizer
-    have one; a class derived from them has not.
+    have a rule; their subclasses do not.
     """
     known = _RULES.get(type(optimizer))
     return known(optimizer) if known else None
@@ -99,7 +99,8 @@ def _adam(optimizer: Any) -> FusedRule | None:
         for name in ("beta1", "beta2", "epsilon")
     ]
     if not tf.executing_eagerly() and any(tf.is_tensor(x) for x in options):
-        return None  # What a graph computes; the optimizer's own update does.
+        # The graph computes it; the optimizer's own update is used.
+        return None
     beta_1, beta_2, epsilon = (float(option) for option in options)
     return adam_rule(beta_1, beta_2, epsilon, ("m", "v"))
 
@@ -138,17 +139,17 @@ class WrappedV1(WrappedOptimizer):
     def learning_rate(self) -> tf.Tensor:
         """The learning rate of the next step."""
         rate = private.v1_option(self._opt, "lr", "learning_rate")
-        if rate is None:  # Of a user's own optimizer, which knows it.
+        if rate is None:  # A user's own optimizer, which has its rate.
             return tf.constant(float("nan"))
         return tf.cast(number_tensor(rate), tf.float32)
 
     def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
-        """Moves dense variables and counts the step."""
+        """Updates dense variables and increments the step."""
         moved = self._opt.apply_gradients(pairs)
         return [moved, self.iterations.assign_add(1, read_value=False)]
 
     def finish(self) -> None:
-        """Counts the step."""
+        """Increments the step."""
         if isinstance(self.rule, V1Rows):
             self.rule.finish()
         self.iterations.assign_add(1)

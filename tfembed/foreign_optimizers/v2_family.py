@@ -29,15 +29,15 @@ __all__ = ["V2Rows", "WrappedV2", "fused_v2_rule"]
 class V2Rows(VariableRows):
     """Moves rows by `_resource_apply_dense` of an `OptimizerV2`.
 
-    State that the optimizer keeps beside slots (Nadam's momentum cache) moves
-    once a step, with dense variables or in `finish`; the tables' part of the
-    step sees it moved and puts it back.
+    State of the optimizer besides slots (Nadam's momentum cache) changes once
+    per step, with the dense variables or in `finish`; the tables' part of the
+    step uses the changed value and then restores the old one.
 
     Args:
       opt: an `OptimizerV2` of tf_keras, Keras 2 or tensorflow.python.keras.
 
     Raises:
-      tfembed.errors.UnsupportedError: it moves no single rows.
+      tfembed.errors.UnsupportedError: the optimizer cannot update single rows.
     """
 
     def __init__(self, opt: Any) -> None:
@@ -47,14 +47,14 @@ class V2Rows(VariableRows):
         super().__init__(opt)
 
     def rule_text(self) -> str:
-        """The optimizer's class and its numbers."""
+        """The class and the numbers of the optimizer."""
         return self._text
 
     def prepare(self, variable: tf.Variable) -> None:
-        """Nothing: all was made with the twin."""
+        """Does nothing: the twin has made all variables."""
 
     def finish(self) -> None:
-        """Ends a step in which no dense variable moved."""
+        """Ends a step in which no dense variable was updated."""
         if private.state(self._opt):
             rows = private.local_variable(tf.zeros([1, 1]), "rows")
             private.begin(self._twin, [rows])
@@ -83,12 +83,12 @@ class V2Rows(VariableRows):
             variable.assign(value)
 
 
-# Beside the root of a sum of squares, a float cannot tell an epsilon this small.
+# Added to the root of a sum of squares, an epsilon this small has no effect.
 _MOST_EPSILON = 1e-6
 
 
 def fused_v2_rule(optimizer: Any) -> FusedRule | None:
-    """The rule that moves rows as `optimizer` moves a variable, or None.
+    """Returns the rule that updates rows as `optimizer` does, or None.
 
       SGD      w -= lr g
       Adagrad  a += g^2; w -= lr g / sqrt(a), where epsilon is too small to count
@@ -98,14 +98,14 @@ def fused_v2_rule(optimizer: Any) -> FusedRule | None:
 
     Args:
       optimizer: an `OptimizerV2` of tf_keras, Keras 2 or
-        tensorflow.python.keras. Its numbers count as they are now, apart from
+        tensorflow.python.keras. The rule uses its present numbers, except for
         the learning rate.
 
     Returns:
-      None for another class, also one derived from these, and for SGD with
-      momentum, Adam with amsgrad, Ftrl with l2 shrinkage, an accumulator that
-      starts from 0 or near to epsilon, and numbers that functions or tensors
-      give.
+      None for other classes, including subclasses of these, and for SGD with
+      momentum, Adam with amsgrad, Ftrl with l2 shrinkage, an accumulator with
+      an initial value of 0 or near epsilon, and numbers that are functions or
+      tensors.
     """
     if not private.is_of_a_library(type(optimizer)):
         return None
@@ -179,7 +179,7 @@ class WrappedV2(WrappedOptimizer):
 
     @property
     def clipping(self) -> GradientClipping | None:
-        """The optimizer's own, as it is now."""
+        """The clipping options of the optimizer, at present."""
         return GradientClipping.of(
             clipvalue=self._opt.clipvalue,
             clipnorm=self._opt.clipnorm,
@@ -187,8 +187,8 @@ class WrappedV2(WrappedOptimizer):
         )
 
     def check_rule(self) -> None:
-        """Refuses numbers that were set since the rule was made."""
-        # Traced, they are no numbers.
+        """Raises an error if options have changed since the rule was made."""
+        # In a trace, they are tensors.
         if isinstance(self.rule, FusedRule) and tf.executing_eagerly():
             now = fused_v2_rule(self._opt)
             check_unchanged(self.rule, now, self._opt, private.options)
@@ -198,18 +198,18 @@ class WrappedV2(WrappedOptimizer):
         return private.decayed_rate(self._opt)
 
     def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
-        """Moves dense variables and counts the step."""
+        """Updates dense variables and increments the step."""
         return [self._opt.apply_gradients(pairs)]
 
     def finish(self) -> None:
-        """Counts the step."""
+        """Increments the step."""
         if isinstance(self.rule, V2Rows):
             self.rule.finish()
         self.iterations.assign_add(1)
 
 
 def _check_whole_steps(opt: Any) -> None:
-    """Refuses a legacy optimizer that does more than to move variables."""
+    """Raises an error if an optimizer's steps do more than update variables."""
     name = f"{type(opt).__module__}.{type(opt).__name__}"
     if "LossScaleOptimizer" in type(opt).__name__:
         raise errors.UnsupportedError(

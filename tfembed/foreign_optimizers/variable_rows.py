@@ -1,4 +1,4 @@
-"""The own update of optimizers that write to variables, on rows of tables."""
+"""Runs an optimizer's own update, which writes variables, on rows of tables."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ __all__ = ["VariableRows"]
 
 
 class VariableRows(RowRule):
-    """Moves rows by an update that runs kernels on handles of variables.
+    """Updates rows by kernels that take the handles of variables.
 
-    Rows and slots are put into variables that live for one update. A twin of
-    the optimizer finds its slots there; all else that it has is the optimizer's
-    own. The learning rate is, too.
+    Rows and slots are copied into variables that exist for one update. A twin
+    of the optimizer finds its slots there; it shares all other attributes with
+    the optimizer, including the learning rate.
 
     Args:
       opt: the optimizer.
 
     Raises:
-      tfembed.errors.UnsupportedError: it moves no single rows.
+      tfembed.errors.UnsupportedError: the optimizer cannot update single rows.
     """
 
     def __init__(self, opt: Any) -> None:
@@ -42,11 +42,11 @@ class VariableRows(RowRule):
         self._name = type(opt).__name__
         self._lock = threading.RLock()
         self.slot_initial_values = {}
-        self.state = []  # `opt` is saved with what it keeps.
+        self.state = []  # `opt` saves its own state.
         if current_graph() is None:
             self._twin = self._twin_of(opt, self._start_slot)
             check_row_local(self, self._name)
-        else:  # Nothing can be tried there before a session runs.
+        else:  # In a graph, nothing can be tried before a session runs.
             with eager_mode():
                 tried = type(self)(self._eager_copy(opt))
             self.slot_initial_values = tried.slot_initial_values
@@ -70,7 +70,7 @@ class VariableRows(RowRule):
     def update_variables(
         self, rows: tf.Variable, slots: Sequence[tf.Variable], gradients: Any
     ) -> None:
-        """Takes one step on variables that stay, the slots in their order."""
+        """Takes one step on permanent variables; `slots` are in order."""
         with self._lock:
             step = self._begin([rows])
             self._apply(gradients, rows, slots, step)
@@ -78,38 +78,38 @@ class VariableRows(RowRule):
 
     @abc.abstractmethod
     def prepare(self, variable: tf.Variable) -> None:
-        """Makes what the optimizer keeps beside slots, for such a variable."""
+        """Makes the optimizer's variables that are not slots."""
 
     @abc.abstractmethod
     def finish(self) -> None:
-        """Ends a step in which no dense variable moved."""
+        """Ends a step in which no dense variable was updated."""
 
     @abc.abstractmethod
     def _new_twin(
         self, opt: Any, start_slot: Callable[[str, Any], None]
     ) -> Any:
-        """The twin; `start_slot` gets each slot's name and initial value."""
+        """Returns the twin; it calls `start_slot` for each slot."""
 
     @abc.abstractmethod
     def _eager_copy(self, opt: Any) -> Any:
-        """A copy of a graph's optimizer that eager mode can try."""
+        """Copies a graph's optimizer so that eager mode can run it."""
 
     @abc.abstractmethod
     def _begin(self, variables: Sequence[tf.Variable]) -> Any:
-        """Begins a step of the twin; gives what the others take as `step`."""
+        """Starts a step of the twin; returns the other methods' `step`."""
 
     @abc.abstractmethod
     def _update(self, gradients: Any, rows: tf.Variable, step: Any) -> Any:
-        """Has the twin move rows; gives the operation."""
+        """Updates rows by the twin; returns the operation."""
 
     @abc.abstractmethod
     def _end(self, step: Any) -> None:
-        """Ends the step for tables; `finish` or dense variables come after."""
+        """Ends the tables' part of a step, before dense variables' part."""
 
     def _twin_of(self, opt: Any, start_slot: Callable[[str, Any], None]) -> Any:
         try:
             return self._new_twin(opt, start_slot)
-        except Exception as error:  # Whatever foreign code raises.
+        except Exception as error:  # Third-party code may raise anything.
             raise errors.UnsupportedError(
                 f"{self._name} cannot train tables: it makes no slots for rows "
                 f"({type(error).__name__}: {error})."
@@ -118,7 +118,7 @@ class VariableRows(RowRule):
     def _variables_of(
         self, table: TableRows
     ) -> tuple[tf.Variable, list[tf.Variable]]:
-        """Variables that hold a table's rows and its slots."""
+        """Returns variables with a table's rows and slots."""
         rows = private.local_variable(table.values, table.name)
         slots = [
             private.local_variable(slot, f"{table.name}/{name}")

@@ -24,8 +24,8 @@ def wrap(opt: Any) -> WrappedOptimizer:
     """Returns `opt` behind the wrapper of its family.
 
     Raises:
-      tfembed.errors.UnsupportedError: no optimizer, one of another family, or
-        one that cannot train tables; it says why.
+      tfembed.errors.UnsupportedError: `opt` is not an optimizer, is of another
+        family, or cannot train tables; the text gives the reason.
     """
     if isinstance(opt, optimizers.Optimizer):
         return WrappedDescription(opt)
@@ -49,7 +49,7 @@ def wrap(opt: Any) -> WrappedOptimizer:
 
 
 def _is_of_keras(opt: Any) -> bool:
-    """Whether an optimizer is Keras 3's, or a tf_keras one that is not legacy."""
+    """Whether an optimizer is of Keras 3, or of tf_keras and not legacy."""
     return any(
         cls.__module__.partition(".")[0] in ("keras", "tf_keras")
         and cls.__name__ in ("Optimizer", "BaseOptimizer")

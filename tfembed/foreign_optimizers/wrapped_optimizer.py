@@ -24,8 +24,8 @@ __all__ = [
     "lasting_name",
 ]
 
-# Keras 3.12's names of its own optimizers, where that is not the class in lower
-# case. Newer ones put words apart: "adam_w", "rm_sprop".
+# Keras 3.12's names of optimizers that are not the class name in lower case.
+# Newer versions separate words: "adam_w", "rm_sprop".
 _NAMES = {"SGD": "SGD"}
 
 
@@ -33,10 +33,10 @@ class WrappedOptimizer(abc.ABC):
     """An optimizer of one family.
 
     Attributes:
-      rule: how it moves rows of tables.
-      name: what slots are called after.
-      iterations: variable that counts steps.
-      moves_dense: whether it moves dense variables too.
+      rule: the rule that updates rows of tables.
+      name: the prefix of the names of slots.
+      iterations: the variable that counts steps.
+      moves_dense: whether the optimizer can update dense variables too.
     """
 
     rule: FusedRule | RowRule
@@ -46,7 +46,7 @@ class WrappedOptimizer(abc.ABC):
 
     @property
     def clipping(self) -> GradientClipping | None:
-        """How gradients are clipped and unscaled before the update, if they are."""
+        """The clipping and unscaling of gradients, or None."""
         return None
 
     @property
@@ -54,8 +54,8 @@ class WrappedOptimizer(abc.ABC):
         """The factor of the loss, by which gradients are divided; None: 1."""
         return self.clipping.loss_scale if self.clipping else None
 
-    def check_rule(self) -> None:  # Most need none.
-        """Refuses a `rule` that is no longer the optimizer's."""
+    def check_rule(self) -> None:  # Most need no check.
+        """Raises an error if `rule` no longer matches the optimizer."""
         return  # AutoGraph cannot convert a method without a statement.
 
     @abc.abstractmethod
@@ -64,40 +64,42 @@ class WrappedOptimizer(abc.ABC):
 
     @abc.abstractmethod
     def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
-        """Ends a step: moves dense variables and counts the step.
+        """Ends a step: updates dense variables and increments the step.
 
         Returns:
-          What a session must run for it, in a graph of TensorFlow 1.
+          The ops that a session must run, in a TensorFlow 1 graph.
         """
 
     @abc.abstractmethod
     def finish(self) -> None:
-        """Ends a step without dense variables: counts it."""
+        """Ends a step without dense variables: increments the step."""
 
 
 def counter(name: str) -> tf.Variable:
-    """An int64 variable that begins at 0, one for all replicas."""
+    """Makes an int64 variable with value 0, the same for all replicas."""
     with tf.init_scope():
         return tf.Variable(
             0,
             dtype=tf.int64,
             trainable=False,
-            # Where names are all, in graphs of TensorFlow 1, none of a user's.
+            # In TensorFlow 1 graphs, which share by name, users cannot take
+            # this name.
             name=f"dynamic_embedding_optimizer/{name}",
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
 
 
 def lasting_name(opt: Any, name: str) -> str:
-    """The name of a Keras optimizer in files and checkpoints, without counters.
+    """Returns a Keras optimizer's name for files and checkpoints, unnumbered.
 
-    Keras numbers the optimizers of a class that were given no name ("adagrad_2"
-    for the third in the process), those of its own from 3.15 on. The number is
-    left out, and Keras' own are called as in 3.12. A name that was given stays.
+    Keras numbers the optimizers of a class without a given name ("adagrad_2"
+    is the third one in the process); from 3.15 on its own classes too. The
+    result has no number, and Keras' own classes have the names of 3.12. A
+    given name is unchanged.
 
     Args:
       opt: an optimizer of Keras 3, or of tf_keras.
-      name: what it is called.
+      name: the present name of the optimizer.
     """
     cls = type(opt)
     counted = re.fullmatch(r"(.+)_(\d+)", name)
@@ -119,14 +121,14 @@ def lasting_name(opt: Any, name: str) -> str:
 
 
 def _was_numbered(cls: type, plain: str, number: int, is_named: bool) -> bool:
-    """Whether Keras made `plain` and a number of the class' name."""
+    """Whether Keras made the name of `plain`, the class' name, and a number."""
     if any(_is_of_keras_3(one) for one in cls.__mro__):
         return number < private.keras_numbered(plain)
-    return not is_named  # Of tf_keras, which numbers what has no name.
+    return not is_named  # tf_keras numbers all default names.
 
 
 def _is_after(name: str, cls: type) -> bool:
-    """Whether `name` is the class', however Keras puts its words apart."""
+    """Whether `name` is the class' name, with words separated or not."""
     plain, own = (re.sub(r"[\W_]", "", x) for x in (name, cls.__name__))
     return plain.lower() == own.lower()
 
@@ -136,7 +138,7 @@ def _is_of_keras_3(cls: type) -> bool:
 
 
 class WrappedDescription(WrappedOptimizer):
-    """A description of `tfembed.optimizers`, which moves tables only."""
+    """A description of `tfembed.optimizers`, which trains only tables."""
 
     moves_dense = False
 
@@ -155,9 +157,9 @@ class WrappedDescription(WrappedOptimizer):
 
     @property
     def clipping(self) -> GradientClipping | None:
-        """The norms that limit the step's gradients; None: nothing does.
+        """The norms that limit the step's gradients; None: no limit.
 
-        Limits of elements are the rule's own.
+        The rule itself clips elements.
         """
         opt = self._opt
         if opt.clipnorm is None and opt.global_clipnorm is None:
@@ -175,7 +177,7 @@ class WrappedDescription(WrappedOptimizer):
         return tf.cast(number_tensor(rate), tf.float32)
 
     def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
-        """Refuses: a description moves tables only."""
+        """Raises an error: a description trains only tables."""
         raise errors.UnsupportedError(
             f"{self.name} of tfembed.optimizers moves tables only; got "
             f"{pairs[0][1]!r}. Give DynamicEmbeddingOptimizer a Keras "
@@ -183,5 +185,5 @@ class WrappedDescription(WrappedOptimizer):
         )
 
     def finish(self) -> None:
-        """Counts the step."""
+        """Increments the step."""
         self.iterations.assign_add(1)

@@ -244,7 +244,7 @@ class RowSlots(L.SGD):
         ),
         (lambda: OwnStep(), "`apply_gradients` of its own"),
         (lambda: WholeNorm(), "depends on other rows"),
-        (lambda: RowSlots(), "has not the variable's shape"),
+        (lambda: RowSlots(), "does not have the variable's shape"),
     ],
 )
 def test_what_tables_would_not_see_is_refused(make, text):

@@ -103,7 +103,7 @@ def test_rows_move_by_the_optimizers_own_update():
     ("cls", "text"),
     [
         (Adafactor, "means over whole rows"),
-        (ByRow, "has not the variable's shape"),
+        (ByRow, "does not have the variable's shape"),
         (Nadam, "do more than `update_step`"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The gradients of activations, which nothing asks for by name."""
+"""Captures the gradients of activations, which no code requests by name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tfembed import errors
 
 __all__ = ["DUMMY_VARIABLE", "ActivationGradients"]
 
-# A trainable variable that each activation passes, so that whatever computes
-# gradients of trainable variables computes those of activations.
+# The name of a trainable variable that each activation depends on, so that
+# computing gradients of trainable variables computes those of activations.
 DUMMY_VARIABLE = "tpu_embedding_dummy_table_variable"
 
 _TWO_GRADIENTS = (
@@ -26,7 +26,7 @@ _TWO_GRADIENTS = (
 
 
 class ActivationGradients:
-    """Notes the gradients of a step's activations when they are computed."""
+    """Stores the gradients of a step's activations when they are computed."""
 
     def __init__(self) -> None:
         self._captured: dict[str, tf.Tensor] = {}
@@ -35,13 +35,13 @@ class ActivationGradients:
     def capture(
         self, features: Mapping[str, Any], keys: Iterable[str]
     ) -> dict[str, Any]:
-        """Returns features whose gradients are noted; called once in a step.
+        """Returns features whose gradients are stored; call it once per step.
 
-        What computes gradients of a feature a second time raises a StateError.
+        Computing the gradients of a feature a second time raises a StateError.
 
         Args:
-          features: those of a replica.
-          keys: which of them are activations.
+          features: the features of a replica.
+          keys: the features that are activations.
         """
         features = dict(features)
         keys = list(keys)
@@ -54,7 +54,7 @@ class ActivationGradients:
             initializer=tf.compat.v1.zeros_initializer(),
             trainable=True,
             use_resource=True,
-            # Not a global variable: no Saver saves it.
+            # Not a global variable, so that no Saver saves it.
             collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
         )
         read = dummy.read_value()
@@ -64,9 +64,9 @@ class ActivationGradients:
         return features
 
     def of(self, keys: Iterable[str]) -> list[tf.Tensor]:
-        """Returns the gradients of features, after the model_fn.
+        """Returns the gradients of features; call it after the model_fn.
 
-        Those that nothing computed are zeros, as on a TPU.
+        Gradients that were not computed are zeros, as on a TPU.
         """
         keys = list(keys)
         missing = [key for key in keys if key not in self._gradients]

@@ -1,4 +1,4 @@
-"""Which features of a TPUEstimator are looked up in which tables."""
+"""The tables of a TPUEstimator, and the features that are looked up in them."""
 
 from __future__ import annotations
 
@@ -40,34 +40,35 @@ _PARAMETERS = (
 class EmbeddingConfigSpec:
     """The embedding tables of a TPUEstimator, as columns or as two dicts.
 
-    Feature columns are what the model_fn makes its input layer of: those of
+    Feature columns are those of the model_fn's input layer, made by
     `tf.compat.v1.tpu.experimental.embedding_column` and
-    `shared_embedding_columns`, and `tfembed.estimator.embedding_column` for
+    `shared_embedding_columns`, or by `tfembed.estimator.embedding_column` for
     tables without a vocabulary. Off TPUs, with `use_tpu=False`, the first two
-    run as plain feature columns inside of the model_fn. Tables that are given
-    as dicts are always looked up outside of it: the model_fn finds activations
-    under the features' names, in every mode and on every device.
+    run as plain feature columns in the model_fn. Tables given as dicts are
+    always looked up outside the model_fn: it gets activations under the
+    features' names, in every mode and on every device.
 
     Attributes:
-      feature_columns: the columns; None with dicts. Columns that are looked up
-        on a TPU's tensor core move to `tensor_core_feature_columns`.
-      optimization_parameters: how the tables are trained; one of the Parameters
-        classes.
-      clipping_limit: unused, as it always was.
-      pipeline_execution_with_tensor_core: on a TPU, whether a step's lookup may
-        run beside the step before. No effect elsewhere.
-      experimental_gradient_multiplier_fn: a function of the global step; all
-        gradients of tables are multiplied by its result.
+      feature_columns: the columns; None with dicts. Columns for a TPU's tensor
+        core are moved to `tensor_core_feature_columns`.
+      optimization_parameters: the update rule of the tables, an
+        OptimizationParameters.
+      clipping_limit: ignored, as in the old package.
+      pipeline_execution_with_tensor_core: on a TPU, whether a step's lookup
+        may overlap with the step before. No effect elsewhere.
+      experimental_gradient_multiplier_fn: a function of the global step whose
+        result multiplies all gradients of tables.
       feature_to_config_dict: FeatureConfigs by feature.
       table_to_config_dict: TableConfigs by table.
-      partition_strategy: "div" or "mod": how a TPU's hosts share the rows.
-      profile_data_directory: where a TPU keeps statistics of its lookups.
-      tensor_core_feature_columns: filled in; None with dicts.
+      partition_strategy: "div" or "mod", the placement of rows on a TPU's
+        hosts.
+      profile_data_directory: the folder for a TPU's statistics of lookups.
+      tensor_core_feature_columns: set by the constructor; None with dicts.
 
     Raises:
-      tfembed.errors.ArgumentError: neither or both of columns and dicts, or a
-        value that is not allowed.
-      tfembed.errors.DtypeError: (also TypeError) an object of another type.
+      tfembed.errors.ArgumentError: neither or both of columns and dicts are
+        given, or a value is not allowed.
+      tfembed.errors.DtypeError: (also TypeError) an object has the wrong type.
     """
 
     feature_columns: Sequence[Any] | None = None
@@ -114,11 +115,11 @@ class EmbeddingConfigSpec:
     def tables_and_features(
         self, *, on_tpu: bool
     ) -> tuple[Mapping[str, TableConfig], Mapping[str, FeatureConfig]]:
-        """Returns the tables and features that are looked up outside of model_fns.
+        """Returns the tables and features that are looked up outside model_fns.
 
         Args:
-          on_tpu: False where feature columns of TensorFlow run by themselves
-            inside of the model_fn (`use_tpu=False`).
+          on_tpu: False if feature columns of TensorFlow run by themselves in
+            the model_fn (`use_tpu=False`).
         """
         if self.feature_columns is None:
             return (
@@ -179,7 +180,7 @@ class EmbeddingConfigSpec:
                     f"`feature_to_config_dict`: {table}."
                 )
         given = self.optimization_parameters
-        # None will do where nothing is trained, or tables have their own.
+        # None is right if nothing is trained, or tables have their own.
         if given is not None and not isinstance(given, _PARAMETERS):
             raise errors.ArgumentError(
                 "optimization_parameters must be an instance of type "
@@ -190,14 +191,14 @@ class EmbeddingConfigSpec:
 def rates_at_step(
     spec: EmbeddingConfigSpec, functions: Sequence[Callable[[Any], Any]]
 ) -> tuple[list[tf.Tensor], tf.Tensor | None]:
-    """Reads what the global step decides, before the step changes it.
+    """Computes values of the global step, before the step increments it.
 
     Args:
-      spec: it may have a multiplier of all gradients.
+      spec: the spec, which may have a multiplier of all gradients.
       functions: learning rates as functions of the global step.
 
     Returns:
-      float32 []: the learning rates; and the multiplier, None where there is none.
+      The learning rates, float32 []; and the multiplier, float32 [], or None.
     """
     multiplier = spec.experimental_gradient_multiplier_fn
     if not functions and multiplier is None:

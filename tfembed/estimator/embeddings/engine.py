@@ -5,8 +5,8 @@
     program, each step:      receive -> model -> send
     host, before a save:     retrieve
 
-A table's rows lie on the TPU's hosts: with the strategy "div" one after another,
-with "mod" row i on host i % hosts. Checkpoints have them one after another.
+A table's rows are on the TPU's hosts: with the strategy "div" in contiguous
+ranges, with "mod" row i on host i % hosts. Checkpoints have them in order.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ __all__ = [
     "why_not_held",
 ]
 
-# By the name of a rule in `tfembed.optimizers`: how its ops are called, and what
-# they call its slots, in the order of the rule's own.
+# By the name of a rule in `tfembed.optimizers`: the suffix of its ops, and
+# their names of its slots, in the rule's order.
 _STATES: dict[str, tuple[str, tuple[str, ...]]] = {
     "Adagrad": ("Adagrad", ("accumulators",)),
     "Adam": ("ADAM", ("momenta", "velocities")),
@@ -64,20 +64,20 @@ _STATES: dict[str, tuple[str, tuple[str, ...]]] = {
     "SGD": ("StochasticGradientDescent", ()),
 }
 
-# A table that is not trained has the rule without slots.
+# The rule of a table that is not trained, which has no slots.
 _UNTRAINED = StochasticGradientDescentParameters(1.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class EnginePlace:
-    """A host's rows of a table.
+    """The rows of a table on one host.
 
     Attributes:
       table: the table's name.
-      host: the host.
-      num_hosts: how many there are.
-      config: the configuration, which the first op of a graph that loads or
-        retrieves brings; empty in the others, as in TensorFlow's own graphs.
+      host: the number of the host.
+      num_hosts: the number of hosts.
+      config: the engine's configuration for the first op of a graph that loads
+        or retrieves; empty for other ops, as in TensorFlow's graphs.
     """
 
     table: str
@@ -86,7 +86,7 @@ class EnginePlace:
     config: bytes = b""
 
     def attributes(self) -> dict[str, Any]:
-        """Returns those of an op that loads or retrieves."""
+        """Returns the attributes of an op that loads or retrieves the rows."""
         return {
             "num_shards": self.num_hosts,
             "shard_id": self.host,
@@ -98,20 +98,20 @@ class EnginePlace:
 def engine_ids(
     ids: ops.FeatureIds, plan: ops.FeaturePlan, num_rows: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns a feature as the engine takes it, on the host.
+    """Converts a feature's ids to the engine's format, on the host.
 
-    Ids that a lookup passes over are left out, and those behind the end of a
-    sequence; other ids that are no rows fail.
+    Omits ids that a lookup ignores and ids behind the end of a sequence; other
+    ids outside the table raise an error.
 
     Args:
-      ids: the feature.
-      plan: how it is looked up.
-      num_rows: of its table.
+      ids: the ids of the feature.
+      plan: the lookup of the feature.
+      num_rows: the number of rows of the table.
 
     Returns:
-      The places, int32: [0] for an id a sample, the row splits [B + 1] of ragged
-      ids, or indices [n, 2] or, of sequences, [n, 3]; the ids, int64 [n]; the
-      weights, float32 [n], or [0] where all are 1.
+      The sample positions, int32: [0] for an id per sample, the row splits [B
+      + 1] of ragged ids, or indices [n, 2] (sequences: [n, 3]); the ids, int64
+      [n]; the weights, float32 [n], or [0] if all are 1.
     """
     values, weights = ids.ids, ids.weights
     if ids.kind == "dense" or (
@@ -130,7 +130,7 @@ def engine_ids(
             if weights.shape[0] != 0:
                 weights = tf.gather(weights, kept)
         if plan.max_sequence_length:
-            # The last dimension is that over which ids would be combined.
+            # The engine would combine ids over the last dimension.
             places = tf.pad(places, [[0, 0], [0, 1]])
     checks = id_checks(values, plan.name, num_rows, are_padded=False)
     with tf.control_dependencies(checks):
@@ -145,13 +145,13 @@ def enqueue(
     *,
     is_training: bool,
 ) -> tf.Operation:
-    """Hands the ids of a core's batch to the engine.
+    """Enqueues the ids of a core's batch for the engine.
 
     Args:
-      features: of each what `engine_ids` gave.
-      combiners: of each table.
-      core: its number on the op's host.
-      is_training: whether gradients come.
+      features: the result of `engine_ids` for each feature.
+      combiners: the combiner of each table.
+      core: the number of the core on the op's host.
+      is_training: whether the step sends gradients.
     """
     places, ids, weights = zip(*features, strict=True)
     return tf.raw_ops.EnqueueTPUEmbeddingArbitraryTensorBatch(
@@ -177,12 +177,13 @@ def receive(proto: Any) -> list[tf.Tensor]:
 def send(
     proto: Any, gradients: Sequence[tf.Tensor], rates: Sequence[tf.Tensor]
 ) -> tf.Operation:
-    """Gives the engine the gradients of a core's activations.
+    """Sends the gradients of a core's activations to the engine.
 
     Args:
       proto: the configuration.
-      gradients: of each feature, in the shape of its activations.
-      rates: the learning rates, float32 [], by tag.
+      gradients: the gradients of each feature, in the shape of its
+        activations.
+      rates: the learning rates by tag, each float32 [].
     """
     return tf.raw_ops.SendTPUEmbeddingGradients(
         inputs=list(gradients),
@@ -197,7 +198,7 @@ def load(
     """Writes a host's rows of a table to the engine.
 
     Args:
-      place: which rows these are.
+      place: the rows to write.
       rule: the name of the table's rule.
       values: the rows, then their slots.
     """
@@ -208,7 +209,7 @@ def load(
 
 
 def retrieve(place: EnginePlace, rule: str) -> list[tf.Tensor]:
-    """Reads what `load` writes."""
+    """Reads the rows and slots that `load` writes."""
     stem, slots = _STATES[rule]
     op = getattr(tf.raw_ops, f"RetrieveTPUEmbedding{stem}Parameters")
     found = op(**place.attributes())
@@ -221,9 +222,9 @@ def shard_of(
     """Returns the rows that the engine has on a host.
 
     Args:
-      parts: the table's rows one after another, a part on each host.
-      host: the host.
-      by_mod: whether row i is on host i % hosts; else parts stay where they are.
+      parts: the table's rows in order, with one part on each host.
+      host: the number of the host.
+      by_mod: whether row i is on host i % hosts; else parts stay in place.
     """
     if not by_mod:
         return parts[host]
@@ -231,7 +232,7 @@ def shard_of(
     firsts = _first_rows([part.shape[0] for part in parts])
     found = []
     for part, first in zip(parts, firsts, strict=True):
-        with tf.device(part.device or None):  # No other rows travel.
+        with tf.device(part.device or None):  # Other rows are not sent.
             found.append(part[(host - first) % num_hosts :: num_hosts])
     return tf.concat(found, 0)
 
@@ -243,13 +244,13 @@ def part_of(
     *,
     by_mod: bool,
 ) -> tf.Tensor:
-    """Returns a part of a table's rows; the way back from `shard_of`.
+    """Returns a part of a table's rows; the inverse of `shard_of`.
 
     Args:
-      shards: the rows by host.
-      sizes: the rows of each part.
-      part: which part.
-      by_mod: as of `shard_of`.
+      shards: the rows of each host.
+      sizes: the number of rows of each part.
+      part: the number of the part.
+      by_mod: as for `shard_of`.
     """
     if not by_mod:
         return shards[part]
@@ -271,13 +272,13 @@ def _first_rows(sizes: Sequence[int]) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class EngineSystem:
-    """Where a step's cores and hosts are.
+    """The places of a step's cores and hosts.
 
     Attributes:
-      hosts: the CPU device of each host, by host.
-      cores: for each replica the CPU device beside it, and the number of its
-        core there.
-      batch_size: the samples of a replica.
+      hosts: the CPU device of each host.
+      cores: for each replica, its host's CPU device and the number of its core
+        there.
+      batch_size: the number of samples of a replica.
     """
 
     hosts: Sequence[str]
@@ -288,7 +289,7 @@ class EngineSystem:
 def parameters_of(
     config: TableConfig, spec: EmbeddingConfigSpec, *, is_training: bool
 ) -> OptimizationParameters | None:
-    """Returns how a table is trained; None where nothing says it."""
+    """Returns the update rule of a table; None if nothing defines it."""
     if not is_training:
         return _UNTRAINED
     return config.optimization_parameters or spec.optimization_parameters
@@ -299,12 +300,12 @@ def why_not_held(
     parameters: OptimizationParameters | None,
     num_hosts: int,
 ) -> str | None:
-    """Returns why the engine cannot hold a table; None if it can.
+    """Returns the reason why the engine cannot hold a table; None if it can.
 
     Args:
       config: the table.
-      parameters: how the table is trained.
-      num_hosts: over which its rows are spread.
+      parameters: the update rule of the table.
+      num_hosts: the number of hosts that share the rows.
     """
     if config.vocabulary_size is None:
         return "it has no vocabulary"
@@ -326,17 +327,18 @@ def engine_proto(
     """Makes the TPUEmbeddingConfiguration of some tables.
 
     Args:
-      spec: says what holds for all tables.
-      tables: by name the config of each, and how it is trained.
-      readers: of the tables' features.
-      system: where cores and hosts are.
-      is_training: whether gradients come.
+      spec: the options of all tables.
+      tables: the config and the update rule of each table, by name.
+      readers: the readers of the tables' features.
+      system: the places of cores and hosts.
+      is_training: whether steps send gradients.
 
     Returns:
-      The proto, and the functions of the global step that give learning rates,
-      in the order of their tags.
+      The proto, and the learning rates as functions of the global step, in the
+      order of their tags.
     """
-    # Tables with the same function share a tag: the engine is slower by each.
+    # Tables with the same function share a tag: each tag slows the engine
+    # down.
     rates: list[Any] = []
     for config, _ in tables.values():
         function = config.learning_rate_fn
@@ -352,7 +354,7 @@ def engine_proto(
             (
                 reader.key,
                 places[reader.config.table_id],
-                # Without a length, a sample's ids are combined.
+                # Without a length, the ids of a sample are combined.
                 [
                     size
                     for size in (
@@ -391,7 +393,7 @@ def _tensorflow_table(
     rates: Sequence[Any],
 ) -> Any:
     rule = parameters.rule()
-    # Rules of which TensorFlow's Python has no class are completed below.
+    # `_complete` adds the rules that have no class in TensorFlow's Python.
     known = type(rule).__name__ in RULES
     made = tensorflow_optimizer(rule, None if known else "SGD")
     if config.learning_rate_fn in rates:
@@ -402,7 +404,7 @@ def _tensorflow_table(
         vocabulary_size=config.vocabulary_size,
         dim=config.dimension,
         optimizer=made,
-        combiner=config.combiner or "sum",  # None: an id a sample.
+        combiner=config.combiner or "sum",  # None means one id per sample.
         name=name,
     )
 
@@ -410,11 +412,11 @@ def _tensorflow_table(
 def _complete(
     described: Any, config: TableConfig, rule: optimizers.Optimizer
 ) -> None:
-    """Writes what TensorFlow's own TableConfig cannot say."""
+    """Sets fields that TensorFlow's own TableConfig cannot express."""
     if config.hot_id_replication:
         hot = described.hot_id_replication_configuration
         hot.status = hot.ENABLED
-    # One of these takes the place of the others, also where all is 0.
+    # One of these replaces the others, even if all are 0.
     if isinstance(rule, optimizers.Momentum):
         described.momentum.SetInParent()
         described.momentum.momentum = rule.momentum

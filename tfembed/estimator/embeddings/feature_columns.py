@@ -1,4 +1,4 @@
-"""Feature columns read as tables and features, and one without a vocabulary."""
+"""Converts feature columns to tables and features, and adds a column."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ is_on_tensor_core = private.is_on_tensor_core
 
 
 def supported_classes() -> tuple[type, ...]:
-    """The classes of columns that an EmbeddingConfigSpec takes.
+    """Returns the classes of columns that an EmbeddingConfigSpec takes.
 
-    Plain embedding columns are among them, for `use_tpu=False`.
+    They include plain embedding columns, for `use_tpu=False`.
     """
     return (
         *private.NUMERIC_COLUMNS,
@@ -39,25 +39,25 @@ def supported_classes() -> tuple[type, ...]:
 
 
 def table_of_variable(variable: str) -> str:
-    """The name of the table of a TPU column, by the column's variable."""
+    """Returns the table name of a TPU column, by the column's variable."""
     return f"tbl_{variable}"
 
 
 def get_configs_from_feature_columns(
     feature_columns: Sequence[Any],
 ) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
-    """The tables and features that columns stand for.
+    """Returns the tables and features that columns describe.
 
     Args:
-      feature_columns: TPU embedding columns, and those of
+      feature_columns: TPU embedding columns, and columns of
         `tfembed.estimator.embedding_column`.
 
     Returns:
       TableConfigs by table, FeatureConfigs by feature.
 
     Raises:
-      tfembed.errors.DtypeError: (also TypeError) another kind of column.
-      tfembed.errors.ArgumentError: a feature that two columns look up.
+      tfembed.errors.DtypeError: (also TypeError) a column of another type.
+      tfembed.errors.ArgumentError: two columns look up the same feature.
     """
     tables: dict[str, TableConfig] = {}
     features: dict[str, FeatureConfig] = {}
@@ -118,7 +118,7 @@ def _configs(column: Any, table: str) -> tuple[TableConfig, FeatureConfig]:
 def _check_shared(
     name: str, known: TableConfig | None, config: TableConfig
 ) -> None:
-    """Refuses columns that share a table and describe it differently."""
+    """Raises an error if columns describe a shared table differently."""
     if known is not None and config.vocabulary_size is None and known != config:
         raise errors.ArgumentError(
             f"Two embedding columns describe the table '{name}' differently: "
@@ -140,32 +140,32 @@ def embedding_column(
     optimization_parameters: OptimizationParameters | None = None,
     **options: Any,
 ) -> EmbeddingColumn:
-    """A column for input layers, of a table that grows with its ids.
+    """Makes a column for input layers, with a table that grows with its ids.
 
-    Give it to the EmbeddingConfigSpec of a TPUEstimator, and to an input layer
-    inside of the model_fn, as the columns of
+    Give the column to the EmbeddingConfigSpec of a TPUEstimator, and to an
+    input layer in the model_fn, like the columns of
     `tf.compat.v1.tpu.experimental.embedding_column`. It needs no bucket count
-    and no hashing: any int64 or string id has a row of its own once it was
-    trained, and reads as its initial row before.
+    and no hashing: training gives each int64 or string id its own row; until
+    then a lookup returns the id's initial row.
 
     Args:
-      key: the feature: ids as a SparseTensor, a RaggedTensor, or a Tensor [B] or
-        [B, n], in which -1 and "" stand for no id.
+      key: the name of the feature: ids as a SparseTensor, a RaggedTensor, or a
+        Tensor [B] or [B, n], in which -1 and "" mean no id.
       dimension: the width of a row.
       combiner: "mean", "sum" or "sqrtn".
-      initializer: of new rows, as in `tfembed.TableConfig`.
-      max_sequence_length: L: the column is a sequence column, of L places.
-      weight_key: the feature with the weights of the ids.
-      table_name: what checkpoints call the table. Columns with the same name
-        share a table. None: `<key>_embedding`.
+      initializer: the initializer of new rows, as in `tfembed.TableConfig`.
+      max_sequence_length: 0, or the length L of a sequence column.
+      weight_key: the name of the feature with the weights of the ids.
+      table_name: the name of the table in checkpoints. Columns with the same
+        name share a table. None: `<key>_embedding`.
       learning_rate_fn: a function of the global step that returns the rate.
-      optimization_parameters: in place of the EmbeddingConfigSpec's.
+      optimization_parameters: replaces that of the EmbeddingConfigSpec.
       **options: key_dtype ("int64" or "string"), dtype, seed, admission,
         eviction, expiry, max_size and stochastic_rounding, as in
         `tfembed.TableConfig`.
 
     Raises:
-      tfembed.errors.ArgumentError: a value that is not allowed.
+      tfembed.errors.ArgumentError: a value is not allowed.
 
     Example:
       >>> import tfembed
@@ -195,15 +195,15 @@ class EmbeddingColumn(
     private.SequenceColumn,
     private.OldSequenceColumn,
 ):
-    """A column made by `embedding_column`: reads activations from the features.
+    """A column of `embedding_column`, which returns activations of a feature.
 
-    A TPUEstimator that has the column in its EmbeddingConfigSpec puts these in
-    place of the ids before it calls the model_fn.
+    A TPUEstimator with the column in its EmbeddingConfigSpec replaces the ids
+    by activations before it calls the model_fn.
 
     Attributes:
-      key: the feature.
-      table_config: the table.
-      feature_config: how the feature is looked up.
+      key: the name of the feature.
+      table_config: the TableConfig of its table.
+      feature_config: the FeatureConfig of the feature.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class EmbeddingColumn(
 
     @property
     def parse_example_spec(self) -> dict[str, Any]:
-        """How tf.io.parse_example reads the ids and weights."""
+        """The parsing spec of the ids and weights for tf.io.parse_example."""
         spec = {self.key: tf.io.VarLenFeature(self.table_config.key_dtype)}
         weight_key = self.feature_config.weight_key
         if weight_key is not None:
@@ -245,16 +245,16 @@ class EmbeddingColumn(
     def transform_feature(
         self, transformation_cache: Any, state_manager: Any
     ) -> Any:
-        """The feature as the estimator left it."""
+        """Returns the feature as the estimator provides it."""
         return transformation_cache.get(self.key, state_manager)
 
     def get_dense_tensor(
         self, transformation_cache: Any, state_manager: Any
     ) -> tf.Tensor:
-        """The activations, [B, dimension].
+        """Returns the activations, [B, dimension].
 
         Raises:
-          tfembed.errors.StateError: no estimator looked the feature up.
+          tfembed.errors.StateError: no estimator has looked up the feature.
         """
         if self.feature_config.max_sequence_length:
             raise errors.ArgumentError(
@@ -268,16 +268,16 @@ class EmbeddingColumn(
     def get_sequence_dense_tensor(
         self, transformation_cache: Any, state_manager: Any
     ) -> Any:
-        """The activations [B, max_sequence_length, dimension] and lengths [B].
+        """Returns activations [B, max_sequence_length, dimension], lengths [B].
 
         Raises:
-          tfembed.errors.StateError: no estimator looked the feature up.
+          tfembed.errors.StateError: no estimator has looked up the feature.
         """
         rows = self._checked(transformation_cache.get(self.key, state_manager))
         lengths = transformation_cache.get(
             private.length_key(self.key), state_manager
         )
-        # The cache gives every feature a second dimension.
+        # The cache adds a second dimension to every feature of rank 1.
         return private.sequence_pair(rows, tf.squeeze(lengths, -1))
 
     def get_config(self) -> Mapping[str, Any]:
@@ -291,7 +291,7 @@ class EmbeddingColumn(
     def _is_v2_column(self) -> bool:
         return True
 
-    # The names by which layers of TensorFlow 1 ask for the same.
+    # The same methods by the names that layers of TensorFlow 1 use.
 
     @property
     def _variable_shape(self) -> tf.TensorShape:
@@ -342,12 +342,12 @@ class EmbeddingColumn(
 
 
 class _OldCache:
-    """Wraps the cache of TensorFlow 1's layers, which has another method."""
+    """Adapts the cache of TensorFlow 1's layers to the new interface."""
 
     def __init__(self, inputs: Any) -> None:
         self._inputs = inputs
 
     def get(self, key: Any, state_manager: Any) -> Any:
-        """The feature."""
+        """Returns the feature."""
         del state_manager
         return self._inputs.get(key)

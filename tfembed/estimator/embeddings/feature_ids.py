@@ -1,4 +1,4 @@
-"""The ids of one feature of an input: read, checked, and dealt to where rows are."""
+"""The ids of one input feature: reads, checks and partitions them."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ Share = tuple[ops.FeatureIds, ops.FeaturePlan]
 
 @dataclasses.dataclass(frozen=True)
 class FeatureReader:
-    """Reads a feature as users give it: sparse, ragged or dense.
+    """Reads a feature that is sparse, ragged or dense.
 
-    A dense matrix has a sample's ids in a row, and less ids are padded: with -1
-    ("" for strings) where the feature is a column's, as feature columns have it;
-    with 0 where it is of a dict of FeatureConfigs, as TPUEstimator has it. A
-    vector, or a matrix of one column, has an id for each sample; -1 is none.
+    A row of a dense matrix has the ids of a sample, with padding: -1 ("" for
+    strings) for the feature of a column, as in feature columns; 0 for a
+    feature of a dict of FeatureConfigs, as in TPUEstimator. A vector, or a
+    matrix with one column, has an id for each sample; -1 means no id.
 
     Attributes:
-      key: the feature.
-      config: how the feature is looked up.
-      table: the table.
-      is_column: whether a feature column describes it.
+      key: the name of the feature.
+      config: the FeatureConfig of the feature.
+      table: the TableConfig of its table.
+      is_column: whether a feature column describes the feature.
     """
 
     key: str
@@ -47,10 +47,10 @@ class FeatureReader:
     is_column: bool
 
     def plan(self, table: int) -> ops.FeaturePlan:
-        """Describes the feature to the lookup.
+        """Returns the feature's part of a lookup.
 
         Args:
-          table: the table's place in the lookup.
+          table: the index of the table in the lookup.
         """
         return ops.FeaturePlan(
             table=table,
@@ -60,20 +60,20 @@ class FeatureReader:
         )
 
     def read(self, features: Mapping[str, Any]) -> ops.FeatureIds:
-        """The ids, and their weights.
+        """Returns the ids and their weights.
 
         Args:
           features: the input of one replica.
 
         Raises:
-          tfembed.errors.ArgumentError: the feature or its weights are missing
-            or have a form that cannot be looked up.
+          tfembed.errors.ArgumentError: the feature or its weights are missing,
+            or their type cannot be looked up.
         """
         value = self._value(features)
         weights = self._weights(features, value)
         if isinstance(value, tf.SparseTensor) and value.shape.rank is None:
-            # Inputs that were parsed or fed may be of any rank: it is checked
-            # when they come.
+            # Parsed or fed inputs may have an unknown rank: it is checked at
+            # run time.
             value = tf.SparseTensor(
                 tf.ensure_shape(value.indices, [None, 2]),
                 value.values,
@@ -88,7 +88,7 @@ class FeatureReader:
         return self._read_dense(value)
 
     def lengths(self, ids: ops.FeatureIds) -> tf.Tensor:
-        """The places that each sample of a sequence fills, int64 [B]."""
+        """Returns the number of ids of each sample of a sequence, int64 [B]."""
         if ids.kind == "ragged":
             places = ids.rows[1:] - ids.rows[:-1]
         else:
@@ -105,12 +105,12 @@ class FeatureReader:
         ids: ops.FeatureIds,
         batch_size: int | None,
     ) -> None:
-        """Adds a sequence's `lengths` to `features`, where its column looks.
+        """Adds a sequence's `lengths` to `features`, under its column's key.
 
         Args:
-          features: they get an entry if the feature is a sequence.
-          ids: what `read` gave.
-          batch_size: B; None: not known.
+          features: the dict to extend if the feature is a sequence.
+          ids: the result of `read`.
+          batch_size: B; None if unknown.
         """
         if self.config.max_sequence_length:
             lengths = tf.ensure_shape(self.lengths(ids), [batch_size])
@@ -177,7 +177,7 @@ class FeatureReader:
         return tf.cast(weights, tf.float32)
 
     def _read_dense(self, value: tf.Tensor) -> ops.FeatureIds:
-        """A vector or a matrix with padding, as sparse ids."""
+        """Converts a vector, or a matrix with padding, to sparse ids."""
         if value.shape.rank not in (1, 2):
             raise errors.ArgumentError(
                 f"The dense ids of '{self.key}' must be [B] or [B, n]; got "
@@ -190,7 +190,7 @@ class FeatureReader:
             there = tf.not_equal(value, "")
         elif self.is_column or is_vector:
             if self.table.vocabulary_size is not None:
-                # The lookup passes over ids below 0.
+                # The lookup ignores ids below 0.
                 return self._all_places(value)
             there = tf.not_equal(value, -1)
         else:
@@ -221,16 +221,16 @@ def feature_readers(
     is_column: bool,
     held: Collection[str],
 ) -> list[FeatureReader]:
-    """Returns a reader of each feature of some tables, in the order of their keys.
+    """Returns readers of the features of some tables, ordered by key.
 
     Args:
       tables: TableConfigs by table.
       features: FeatureConfigs by feature.
-      is_column: whether feature columns describe them.
-      held: the tables whose features are read.
+      is_column: whether feature columns describe the features.
+      held: the names of the tables whose features are read.
 
     Raises:
-      tfembed.errors.ArgumentError: two features have the same weights.
+      tfembed.errors.ArgumentError: two features share their weights.
     """
     keys = [c.weight_key for c in features.values() if c.weight_key]
     for key in keys:
@@ -262,21 +262,21 @@ def dealt(
     *,
     has_vocabulary: bool,
 ) -> list[Share]:
-    """Deals a feature to the homes of its rows.
+    """Partitions a feature's ids by the homes of their rows.
 
-    The ids of a sample that have one home are summed there, by the weights with
-    which the feature's combiner had combined the whole sample: the sum over homes
-    is the sample's activation, and each row gets the gradient that it had.
+    The ids of a sample with the same home are summed there, with the weights
+    that the feature's combiner gives them in the whole sample: so the sum over
+    homes is the sample's activation, and each row gets the same gradient.
 
     Args:
-      ids: the feature.
-      plan: how it is looked up.
-      homes: the home of each id's row, an integer.
-      num_homes: how many there are.
-      has_vocabulary: whether ids below 0 are passed over.
+      ids: the ids of the feature.
+      plan: the lookup of the feature.
+      homes: the home of each id's row, integer [n].
+      num_homes: the number of homes.
+      has_vocabulary: whether a lookup ignores ids below 0.
 
     Returns:
-      By home, sparse ids with weights, and the plan that sums them.
+      For each home, sparse ids with weights, and the plan that sums them.
     """
     indices = indices_of(ids)
     weights, used = _weights(ids, plan, indices, has_vocabulary)
@@ -292,7 +292,7 @@ def dealt(
             kind="sparse",
             ids=tf.gather(ids.ids, at_home),
             rows=tf.gather(indices, at_home),
-            # A sequence's ids have no weights.
+            # The ids of a sequence have no weights.
             weights=tf.zeros([0], tf.float32)
             if plan.max_sequence_length
             else tf.gather(weights, at_home),
@@ -301,7 +301,7 @@ def dealt(
         )
         for at_home in places[:-1]
     ]
-    # A sum takes weights of any sign as they are.
+    # A sum uses weights of any sign unchanged.
     summed = dataclasses.replace(plan, combiner="sum")
     return [(share, summed) for share in shares]
 
@@ -314,18 +314,18 @@ def share_of_core(
     *,
     has_vocabulary: bool,
 ) -> Share:
-    """The ids of a feature whose rows are at home on one core.
+    """Returns the ids of a feature whose rows belong to one core.
 
-    On a TPU with `use_gradient_accumulation=False`, a core applies the gradients
-    of such rows by itself.
+    On a TPU with `use_gradient_accumulation=False`, a core applies the
+    gradients of such rows separately.
 
     Args:
-      ids: the feature.
-      plan: how it was looked up.
-      core: the core. A row is at home on core id % num_cores, a string by its
-        hash.
-      num_cores: how many there are.
-      has_vocabulary: whether ids below 0 were passed over.
+      ids: the ids of the feature.
+      plan: the lookup of the feature.
+      core: the number of the core. A row belongs to core id % num_cores, a
+        string's row to the core of its hash.
+      num_cores: the number of cores.
+      has_vocabulary: whether the lookup ignored ids below 0.
 
     Returns:
       Sparse ids with weights, and the plan that sums them.
@@ -345,7 +345,7 @@ def share_of_core(
 
 
 def indices_of(ids: ops.FeatureIds) -> tf.Tensor:
-    """The sample and the place of each id, int64 [n, 2]."""
+    """Returns the sample and the position of each id, int64 [n, 2]."""
     if ids.kind == "sparse":
         return ids.rows
     if ids.kind == "dense":
@@ -360,12 +360,12 @@ def indices_of(ids: ops.FeatureIds) -> tf.Tensor:
 def used_ids(
     ids: ops.FeatureIds, plan: ops.FeaturePlan, *, has_vocabulary: bool
 ) -> tf.Tensor | None:
-    """Returns whether a lookup looks at each id, bool [n]; None: at all of them.
+    """Returns whether a lookup uses each id, bool [n]; None: it uses all.
 
     Args:
-      ids: the feature.
-      plan: how it is looked up.
-      has_vocabulary: whether ids below 0 are passed over.
+      ids: the ids of the feature.
+      plan: the lookup of the feature.
+      has_vocabulary: whether a lookup ignores ids below 0.
     """
     if ids.kind != "sparse" or not plan.validate:
         return None
@@ -380,13 +380,13 @@ def used_ids(
 def id_checks(
     ids: tf.Tensor, name: str, num_rows: int, *, are_padded: bool
 ) -> list[Any]:
-    """Returns ops that fail where an id is no row of a table.
+    """Returns ops that raise an error if an id is outside the table.
 
     Args:
       ids: int64 [n].
-      name: of the feature, for the error.
-      num_rows: of the table.
-      are_padded: whether ids below 0 are allowed.
+      name: the name of the feature, for the error.
+      num_rows: the number of rows of the table.
+      are_padded: whether ids below 0 are allowed, as padding.
     """
     text = f"In {name}: ids must be in [0, {num_rows}), the table's rows"
     most = tf.constant(num_rows, tf.int64)
@@ -402,9 +402,9 @@ def _weights(
     indices: tf.Tensor,
     has_vocabulary: bool,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns each row's factor, float32 [n], and whether the row was used."""
+    """Returns each row's factor, float32 [n], and whether it was used."""
     weights = ids.weights
-    if weights.shape[0] == 0:  # Features without weights have none at all.
+    if weights.shape[0] == 0:  # Features without weights have shape [0].
         weights = tf.ones(tf.shape(ids.ids), tf.float32)
     used = used_ids(ids, plan, has_vocabulary=has_vocabulary)
     if used is None:

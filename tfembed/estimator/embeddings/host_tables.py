@@ -41,21 +41,21 @@ __all__ = ["HostTables", "name_of_variable", "names_by_layers", "new_variables"]
 
 _HOST = "/CPU:0"
 
-# A table with a vocabulary is cut where each parameter server gets this much of
-# its rows, as the feature columns of TensorFlow's own estimators were.
+# A table with a vocabulary is split so that each parameter server gets at
+# least this many bytes, like feature columns in TensorFlow's own estimators.
 LEAST_BYTES = 64 << 20
 
 
 @dataclasses.dataclass(eq=False)
 class _Shard:
-    """The rows of a table that lie on one device.
+    """The rows of a table on one device.
 
     Attributes:
       device: the device.
-      handle: the resource there: of a table with a vocabulary a stand-in, until
-        `make_variables` connects the variable.
-      first_row: of a table with a vocabulary.
-      variables: the rows and the slots, once they are made.
+      handle: the resource there; for a table with a vocabulary a placeholder
+        until `make_variables` connects the variable.
+      first_row: the number of the first row of a table with a vocabulary.
+      variables: the rows and the slots, after `make_variables`.
     """
 
     device: str
@@ -69,11 +69,12 @@ class _Table:
     """A table of one graph.
 
     Attributes:
-      name: its key in errors, and in checkpoints where no column names it.
-      config: what it is.
-      parameters: how it is trained; None where it is not.
-      shards: one, or some on a device each.
-      hash_table: of a table without a vocabulary.
+      name: the table's key in errors, and in checkpoints unless a column names
+        it.
+      config: the TableConfig.
+      parameters: the update rule; None if the table is not trained.
+      shards: the shard or, on several devices, the shards.
+      hash_table: the HashTable of a table without a vocabulary.
     """
 
     name: str
@@ -84,10 +85,10 @@ class _Table:
 
     @property
     def rule(self) -> optimizers.Optimizer:
-        """Its update rule, for summed gradients.
+        """The update rule, for summed gradients.
 
         Raises:
-          tfembed.errors.StateError: it has none.
+          tfembed.errors.StateError: the table has none.
         """
         if self.parameters is None:
             raise errors.StateError(
@@ -100,7 +101,7 @@ class _Table:
 
     @property
     def fixed_rate(self) -> Any:
-        """The learning rate where no function gives one."""
+        """The learning rate, unless a function gives it."""
         rate = self.config.learning_rate
         return self.rule.learning_rate if rate is None else rate
 
@@ -110,14 +111,14 @@ class _Table:
         return num_replicas == 1 or given.use_gradient_accumulation
 
     def deal(self, ids: ops.FeatureIds, plan: ops.FeaturePlan) -> list[Share]:
-        """Deals the ids of a feature to the shards."""
+        """Partitions the ids of a feature by shard."""
         num_shards = len(self.shards)
         if num_shards == 1:
             return [(ids, plan)]
         if self.hash_table is not None:
             homes = shard_of(ids.ids, num_shards, None, self.name)
             return dealt(ids, plan, homes, num_shards, has_vocabulary=False)
-        # As a table of one shard does.
+        # As a table with one shard.
         checks = id_checks(
             ids.ids,
             plan.name,
@@ -139,14 +140,14 @@ class _Table:
 
 @dataclasses.dataclass(eq=False)
 class _Call:
-    """Lists what one op looks up or updates: shards of one device.
+    """The lookups or updates of one op: shards on one device.
 
     Attributes:
       tables: the table of each shard.
       shards: the shards.
-      features: the place of each feature in the batch of all replicas.
-      ids: of each feature, those that are at home in its shard.
-      plans: how they are combined; the place of the shard is `table`.
+      features: the index of each feature in the batch of all replicas.
+      ids: the ids of each feature that belong to its shard.
+      plans: the lookup of each feature; `table` is the index of the shard.
     """
 
     tables: list[_Table] = dataclasses.field(default_factory=list)
@@ -161,7 +162,7 @@ class _Call:
         self.shards.append(shard)
 
     def take(self, feature: int, shard: _Shard, share: Share) -> None:
-        """Adds a feature's ids, which are at home in a shard."""
+        """Adds a feature's ids that belong to a shard."""
         ids, plan = share
         place = self.shards.index(shard)
         self.features.append(feature)
@@ -175,7 +176,7 @@ class _Call:
 
     @property
     def dims(self) -> list[int]:
-        """The width of each shard's rows."""
+        """The row width of each shard."""
         return [table.config.dimension for table in self.tables]
 
 
@@ -193,30 +194,28 @@ class HostTables:
       tables.make_variables()
       update = tables.update(gradients)       # to train; per replica
 
-    A table is there once, whatever the number of replicas: one lookup and one
-    update touch the rows of the global batch. Variables and slots have the names
-    that columns and optimizers of the CPU give them, so checkpoints go from the
-    one to the other.
+    There is one table for all replicas: one lookup and one update use the rows
+    of the global batch. Variables and slots have the names that columns and
+    optimizers give them on a CPU, so that both can read the same checkpoints.
 
-    Where the graph has a replica_device_setter, tables lie on its parameter
-    servers: those without a vocabulary and large ones with their rows on all of
-    them, others whole on one. Each server is asked once in a step, and
-    updates all of its rows at once.
+    In a graph with a replica_device_setter, tables are on its parameter
+    servers: the rows of large tables, and of tables without a vocabulary, are
+    on all servers, another table's rows on one. A step sends each server one
+    request, and updates all rows of a server at once.
 
     Args:
-      spec: the features and tables.
+      spec: the EmbeddingConfigSpec with the features and tables.
       mode: a mode key; "train" makes the slots.
-      num_replicas: how many replicas a step has.
-      on_tpu: False where feature columns of TensorFlow run by themselves inside
-        of the model_fn (`use_tpu=False`); then this has the other tables.
-      batch_size: the samples of a replica, where that is known.
-      elsewhere: names of tables that are not held here, but by the embedding
-        engine of a TPU.
+      num_replicas: the number of replicas of a step.
+      on_tpu: False if feature columns of TensorFlow run by themselves in the
+        model_fn (`use_tpu=False`); HostTables then has only the other tables.
+      batch_size: the number of samples of a replica, if known.
+      elsewhere: names of tables that a TPU's embedding engine holds instead.
 
     Raises:
-      tfembed.errors.ArgumentError: a feature with two embeddings, or weights of
-        two features.
-      tfembed.errors.DtypeError: (also TypeError) a plain embedding column, with
+      tfembed.errors.ArgumentError: a feature has two embeddings, or two
+        features share their weights.
+      tfembed.errors.DtypeError: (also TypeError) a plain embedding column with
         `on_tpu`.
     """
 
@@ -253,7 +252,8 @@ class HostTables:
         )
         self._tables: list[_Table] = []
         self._lookup: list[tf.Operation] = []
-        # Replica by replica, a feature's ids, and by shard those of its table.
+        # For each replica and feature, its ids, and these ids partitioned by
+        # shard.
         self._features: list[ops.FeatureIds] = []
         self._shares: list[list[Share]] = []
         self._rates: list[Any] = []
@@ -277,17 +277,17 @@ class HostTables:
     def look_up(
         self, features: Sequence[Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
-        """The features with activations in place of ids.
+        """Replaces ids by activations in the features.
 
-        Weights are taken out; lengths of sequences come in, under the names at
-        which sequence columns look.
+        Removes weights, and adds the lengths of sequences under the keys of
+        sequence columns.
 
         Args:
-          features: per replica.
+          features: the features of each replica.
 
         Raises:
-          tfembed.errors.ArgumentError: features that are no dict, lack some, or
-            have them in a form that cannot be looked up.
+          tfembed.errors.ArgumentError: features are not a dict, lack a
+            feature, or have a type that cannot be looked up.
         """
         self.check_replicas(features)
         with tf.name_scope("tpu_embedding"), tf.device(_HOST):
@@ -317,36 +317,37 @@ class HostTables:
         return found
 
     def capture(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Has the gradients of activations noted when they are computed.
+        """Makes the gradients of activations be stored when they are computed.
 
-        Called in the step of a replica, before the model_fn. What computes
+        Called in the step of a replica, before the model_fn. Computing
         gradients of a feature a second time raises a StateError.
 
         Args:
-          features: those of a replica, as `look_up` gave them.
+          features: a replica's result of `look_up`.
         """
         if not self._is_training:
             return dict(features)
         return self.noted.capture(features, self.feature_keys)
 
     def gradients(self) -> list[Any]:
-        """The gradient of each feature's activations, after the model_fn.
+        """Returns the gradients of each feature's activations.
 
-        Those that nothing computed are zeros, as on a TPU.
+        Call it after the model_fn. Gradients that were not computed are zeros,
+        as on a TPU.
         """
         return list(self.noted.of(self.feature_keys))
 
     def make_variables(self, named: Mapping[str, str] | None = None) -> None:
         """Makes the variables of tables and slots, and connects the lookup.
 
-        Called after the model_fn, whose layers give columns their names.
+        Called after the model_fn, whose layers name the columns' variables.
 
         Args:
-          named: what `names_by_layers` gave; None: it is called.
+          named: the result of `names_by_layers`; None: calls it.
 
         Raises:
-          tfembed.errors.StateError: (also RuntimeError) the model_fn used a
-            column of the spec in no layer.
+          tfembed.errors.StateError: (also RuntimeError) no layer of the
+            model_fn used a column of the spec.
         """
         if named is None:
             named = names_by_layers()
@@ -359,13 +360,13 @@ class HostTables:
         _leave_out_of_savers()
 
     def update(self, gradients: Sequence[Sequence[tf.Tensor]]) -> tf.Operation:
-        """Trains the tables for the batch that was looked up.
+        """Trains the tables with the gradients of the last lookup.
 
         Args:
-          gradients: per replica, what `gradients` gave in its step.
+          gradients: for each replica, the result of `gradients` in its step.
 
         Returns:
-          What a step must run.
+          The op that a step must run.
 
         Raises:
           tfembed.errors.StateError: a table has no optimization parameters.
@@ -400,7 +401,7 @@ class HostTables:
         ]
 
     def check_replicas(self, features: Sequence[Mapping[str, Any]]) -> None:
-        """Refuses features that are not a dict for each replica."""
+        """Raises an error unless each replica's features are a dict."""
         if len(features) != self._num_replicas:
             raise errors.ArgumentError(
                 f"`features` must have one entry for each of the "
@@ -414,7 +415,7 @@ class HostTables:
                 )
 
     def _without_ids(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """The features that are not looked up; those of the tensor core padded."""
+        """Returns the other features; pads those of the tensor core."""
         left = dict(features)
         for reader in self._readers:
             reader.take_out(left)
@@ -455,7 +456,7 @@ class HostTables:
     def _calls(
         self, tables: Sequence[int], shares: Sequence[Sequence[Share]]
     ) -> dict[str, _Call]:
-        """Lists what is looked up or updated of some tables, by device."""
+        """Groups the lookups or updates of some tables by device."""
         calls: dict[str, _Call] = {}
         for i in tables:
             for shard in self._tables[i].shards:
@@ -518,7 +519,7 @@ class HostTables:
         return made
 
     def _read_rates(self) -> list[tf.Operation]:
-        """Reads what the global step decides, before the step changes it."""
+        """Computes values of the global step, before the step increments it."""
         functions = list(
             dict.fromkeys(
                 table.config.learning_rate_fn
@@ -565,7 +566,7 @@ class HostTables:
         return gradient * self._multiplier
 
     def _laid_out(self) -> list[tf.Operation]:
-        """Lays the slots of tables without a vocabulary out."""
+        """Returns ops that lay out the slots of tables without a vocabulary."""
         return [
             op
             for table in self._tables
@@ -576,7 +577,7 @@ class HostTables:
     def _of_core(
         self, turn: int, tables: Sequence[int]
     ) -> tuple[list[ops.FeatureIds], list[ops.FeaturePlan]]:
-        """The ids of rows of which a replica's gradients have their turn."""
+        """Returns the ids whose rows a replica updates in this turn."""
         num_features = len(self._readers)
         features, combined = [], []
         plans = self._plans * self._num_replicas
@@ -584,7 +585,7 @@ class HostTables:
             zip(self._features, plans, strict=True)
         ):
             if plan.table in tables:
-                # A row's own core first, then the cores that follow it.
+                # A row's own core comes first, then the cores after it.
                 own = (i // num_features - turn) % self._num_replicas
                 cores = self._num_replicas
                 has_vocabulary = (
@@ -626,7 +627,7 @@ class HostTables:
         return done
 
     def _count_step(self, done: Sequence[tf.Operation]) -> list[tf.Operation]:
-        """Counts the step of tables whose rows expire after so many."""
+        """Counts the step for tables whose rows expire by steps."""
         counting = [
             table.hash_table
             for table in self._tables
@@ -647,11 +648,12 @@ class HostTables:
 def _placed(
     configs: Mapping[str, TableConfig], servers: Sequence[str]
 ) -> dict[str, list[str]]:
-    """The devices of each table's shards, the same in all of a cluster's graphs.
+    """Assigns devices to each table's shards, the same in all of a cluster.
 
-    A table without a vocabulary has shards on all servers. One with a vocabulary
-    is cut for as many as get `LEAST_BYTES` of its rows; the largest
-    table comes first, and each part goes where least lies by then.
+    A table without a vocabulary has a shard on each server. One with a
+    vocabulary is split into as many parts as have `LEAST_BYTES` each; the
+    largest table comes first, and each part goes to the server with the least
+    bytes so far.
     """
     sizes = {
         name: 4 * config.vocabulary_size * config.dimension
@@ -672,20 +674,20 @@ def _placed(
 
 
 def _first_row(config: TableConfig, part: int, num_parts: int) -> int:
-    """The first row of a part; the first parts have the rows that are left."""
+    """Returns the first row of a part; the first parts get the remainder."""
     rows, left = divmod(config.vocabulary_size or 0, num_parts)
     return part * rows + min(part, left)
 
 
 def note_layers() -> None:
-    """Lets the default graph note which layers use columns, from now on."""
+    """Makes the default graph record layers that use columns from now on."""
     private.note_column_scopes(tf.compat.v1.get_default_graph())
 
 
 def names_by_layers() -> dict[str, str]:
     """Returns the names that layers gave to columns' variables, by table.
 
-    The graph forgets them: it can be asked once.
+    Clears the graph's record: a second call returns nothing.
     """
     scopes = private.take_column_scopes(tf.compat.v1.get_default_graph())
     return {table_of_variable(v): name for v, name in scopes.items()}
@@ -697,13 +699,13 @@ def name_of_variable(
     """Returns the name of a table's variable.
 
     Args:
-      table: the table.
-      spec: whose table it is.
-      named: what `names_by_layers` gave.
+      table: the name of the table.
+      spec: the spec with the table.
+      named: the result of `names_by_layers`.
 
     Raises:
-      tfembed.errors.StateError: (also RuntimeError) the model_fn used the column
-        in no layer.
+      tfembed.errors.StateError: (also RuntimeError) no layer of the model_fn
+        used the column.
     """
     if spec.feature_columns is not None and table not in named:
         raise errors.StateError(
@@ -753,10 +755,10 @@ def _new_variable(
     devices: Sequence[str],
     *collections: Any,
 ) -> list[Any]:
-    """The parts of a variable, by device; a host has one part.
+    """Makes a variable in parts, one per device; a host has a single part.
 
-    Checkpoints have the whole under `name`, as a variable without parts.
-    `collections` get the variable too.
+    Checkpoints have the whole under `name`, like an unpartitioned variable.
+    `collections` also get the variable.
     """
 
     def device(op: tf.Operation) -> str:
@@ -781,7 +783,7 @@ def _new_variable(
 
 
 def _leave_out_of_savers() -> None:
-    """Keeps what optimizers made for the dummy variable out of checkpoints."""
+    """Excludes optimizers' slots of the dummy variable from checkpoints."""
     keys = tf.compat.v1.GraphKeys
     saved = tf.compat.v1.get_collection_ref(keys.GLOBAL_VARIABLES)
     dropped = [v for v in saved if DUMMY_VARIABLE in v.name]

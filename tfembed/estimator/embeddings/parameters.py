@@ -1,4 +1,4 @@
-"""How a TPU trains embedding tables: the Parameters classes of TPUEstimator."""
+"""The update rules of embedding tables: TPUEstimator's Parameters classes."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class OptimizationParameters(abc.ABC):
-    """The parameters that all update rules have, and how the rules are named.
+    """The parameters that all update rules share, and the names of slots.
 
-    Each class is a description; `rule` gives the update rule of
-    `tfembed.optimizers` that does the arithmetic. All classes take the arguments
+    A subclass is a description; `rule` returns the update rule of
+    `tfembed.optimizers` with the arithmetic. All classes take the arguments
     below; each lists them, as their position differs from class to class:
 
       use_gradient_accumulation: True: the gradients of a row are summed over
         the global batch and applied once. False: they are summed per core and
-        applied core by core, those of the row's own core (id % cores) first.
+        applied core by core, starting with the row's own core (id % cores).
       clip_weight_min, clip_weight_max: limits of a row after its update.
       weight_decay_factor: w -= factor * w before the update, or factor *
         learning_rate * w with `multiply_weight_decay_factor_by_learning_rate`.
@@ -39,8 +39,8 @@ class OptimizationParameters(abc.ABC):
 
     Attributes:
       learning_rate: a number, which TableConfigs and columns may override.
-      variable_suffixes: the names of the slots, as the optimizer of the same
-        kind in `tf.compat.v1.train` gives them to its variables.
+      variable_suffixes: the names of the slots, as in the variables of the
+        corresponding optimizer of `tf.compat.v1.train`.
     """
 
     variable_suffixes: ClassVar[tuple[str, ...]] = ()
@@ -89,7 +89,7 @@ class AdagradParameters(OptimizationParameters):
     """Adagrad, as `tfembed.Adagrad`: a += g * g, w -= rate * g / sqrt(a).
 
     Attributes:
-      initial_accumulator: what a starts from; positive.
+      initial_accumulator: the initial value of a; positive.
     """
 
     variable_suffixes: ClassVar[tuple[str, ...]] = ("Adagrad",)
@@ -119,7 +119,7 @@ class ProximalAdagradParameters(OptimizationParameters):
     """Adagrad, then a proximal step, as `tfembed.optimizers.ProximalAdagrad`.
 
     Attributes:
-      initial_accumulator: what the accumulator starts from; positive.
+      initial_accumulator: the initial value of the accumulator; positive.
       l1_regularization_strength, l2_regularization_strength: not negative.
     """
 
@@ -161,9 +161,9 @@ class AdamParameters(OptimizationParameters):
     Attributes:
       beta1, beta2: in [0, 1).
       epsilon: positive.
-      lazy_adam: True moves the rows of the batch alone. False moves all rows,
-        and needs `use_gradient_accumulation`.
-      sum_inside_sqrt: whether epsilon is added (as its square) inside of the
+      lazy_adam: True updates only the rows of the batch. False updates all
+        rows, and needs `use_gradient_accumulation`.
+      sum_inside_sqrt: whether epsilon is added (as its square) inside the
         square root.
     """
 
@@ -218,7 +218,8 @@ class FtrlParameters(OptimizationParameters):
 
     Attributes:
       learning_rate_power: at most 0.
-      initial_accumulator_value: what the accumulator starts from; positive.
+      initial_accumulator_value: the initial value of the accumulator;
+        positive.
       l1_regularization_strength, l2_regularization_strength: not negative.
       multiply_linear_by_learning_rate, beta, allow_zero_accumulator: as in
         `tfembed.FTRL`.
@@ -293,8 +294,8 @@ class MomentumParameters(OptimizationParameters):
     """Gradient descent with momentum, as `tfembed.optimizers.Momentum`.
 
     Attributes:
-      momentum: how much of the momentum stays in a step.
-      use_nesterov: whether the momentum is Nesterov's.
+      momentum: the factor of the momentum in each step.
+      use_nesterov: whether to use Nesterov momentum.
     """
 
     variable_suffixes: ClassVar[tuple[str, ...]] = ("Momentum",)
@@ -324,7 +325,7 @@ class RMSPropParameters(OptimizationParameters):
 
     Attributes:
       rho: in [0, 1).
-      momentum: how much of the momentum stays in a step.
+      momentum: the factor of the momentum in each step.
       epsilon: positive.
     """
 

@@ -1,6 +1,7 @@
-"""The private TensorFlow symbols that embeddings use; there are no others.
+"""The private TensorFlow symbols of this package; no other module has any.
 
-Tried by tests/estimator/embeddings/test_private.py on every supported version.
+tests/estimator/embeddings/test_private.py tries each on all supported
+versions.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = [
     "take_column_scopes",
 ]
 
-# The public means that would end each entry. The versions: TRIED_ON of
+# The public API that would end each entry. The versions: TRIED_ON of
 # tfembed/ops/private.py.
 ENDED_BY = {
     "DenseColumn": "public classes of columns",
@@ -56,7 +57,7 @@ ENDED_BY = {
     "take_column_scopes": "columns that tell the names of their variables",
 }
 
-# Of `tf.compat.v1.tpu.experimental`, and their predecessors.
+# The columns of `tf.compat.v1.tpu.experimental`, and their predecessors.
 TPU_COLUMNS: tuple[type, ...] = (
     tpu_columns._TPUEmbeddingColumnV2,
     tpu_columns._TPUSharedEmbeddingColumnV2,
@@ -81,11 +82,11 @@ _ON_DEVICES = (
     tpu_columns._TPUSharedDeviceSpecificEmbeddingColumnV2,
 )
 
-# What the mask of a padded feature is called, behind the feature's key.
+# The suffix of a padded feature's mask, behind the feature's key.
 TENSOR_CORE_MASK: str = tpu_columns._TENSOR_CORE_MASK_KEY_SUFFIX
 
 
-# What input layers of Keras and of TensorFlow 1 take as a column.
+# The base classes of columns for input layers of Keras and of TensorFlow 1.
 DenseColumn: Any = columns.DenseColumn
 OldDenseColumn: Any = old_columns._DenseColumn
 SequenceColumn: Any = columns.SequenceDenseColumn
@@ -93,14 +94,14 @@ OldSequenceColumn: Any = old_columns._SequenceDenseColumn
 
 
 def sequence_pair(tensor: tf.Tensor, lengths: tf.Tensor) -> Any:
-    """The pair that a sequence column gives to an input layer."""
+    """Returns the result of a sequence column for an input layer."""
     return columns.SequenceDenseColumn.TensorSequenceLengthPair(
         dense_tensor=tensor, sequence_length=lengths
     )
 
 
 def is_on_tensor_core(column: Any) -> bool:
-    """Whether a column asks to be looked up on a TPU's tensor core."""
+    """Whether a column is looked up on a TPU's tensor core."""
     core = tpu_columns.EmbeddingDevice.TPU_TENSOR_CORE
     return (
         isinstance(column, _ON_DEVICES)
@@ -109,18 +110,18 @@ def is_on_tensor_core(column: Any) -> bool:
 
 
 def padded_size(column: Any) -> int:
-    """The places of a sample of a column on the tensor core."""
+    """Returns the number of ids per sample of a column on the tensor core."""
     return int(column._tensor_core_shape[1])
 
 
 def padded(ids: tf.SparseTensor, size: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Ids [B, size] and their mask, as columns on the tensor core read them."""
+    """Returns ids [B, size] and their mask, for columns on the tensor core."""
     values, mask = tpu_columns.pad_sparse_embedding_lookup_indices(ids, size)
     return values, mask
 
 
 def length_key(feature: str) -> str:
-    """The feature in which sequence columns look for their lengths."""
+    """Returns the key of a sequence's lengths for its column."""
     key: str = old_tpu_columns.get_sequence_length_feature_key_name_from_feature_key_name(
         feature
     )
@@ -128,20 +129,20 @@ def length_key(feature: str) -> str:
 
 
 def note_column_scopes(graph: tf.Graph) -> None:
-    """Lets a graph note where the TPU columns of a model are used, from now on.
+    """Makes a graph record where TPU columns of a model are used, from now on.
 
-    Columns note the variable scope. Layers of Keras 2 that follow TensorFlow 2
-    open name scopes alone, which give their variables' names.
+    Columns record the variable scope. TensorFlow 2 layers of Keras 2 open only
+    name scopes, which determine the names of their variables.
     """
     noted = graph.get_collection_ref(old_tpu_columns._TPU_FC_TO_SCOPE)
     noted[:] = [_ColumnScopes({})]
 
 
 class _ColumnScopes(dict[str, tuple[str, str]]):
-    """Variable scopes and names by table, as columns note them.
+    """The variable scope and name by table, as columns record them.
 
     Args:
-      noted: what columns noted elsewhere, without name scopes.
+      noted: earlier records of columns, without name scopes.
     """
 
     def __init__(self, noted: Mapping[str, tuple[str, str]]) -> None:
@@ -157,11 +158,11 @@ class _ColumnScopes(dict[str, tuple[str, str]]):
         self.name_scopes[table] = scope
 
     def variable(self, table: str) -> str:
-        """Returns the full name of the variable that a CPU's column would make."""
+        """Returns the name of the variable of the same column on a CPU."""
         scope, name = self[table]
         by_name = self.name_scopes.get(table, "")
         column = by_name.rsplit("/", 1)[-1]
-        # A shared table has one name, wherever columns of it are used.
+        # A shared table has one name, wherever its columns are used.
         is_own = name == "embedding_weights"
         if is_own and column.endswith("_embedding") and column not in scope:
             scope = by_name
@@ -169,11 +170,11 @@ class _ColumnScopes(dict[str, tuple[str, str]]):
 
 
 def take_column_scopes(graph: tf.Graph) -> dict[str, str]:
-    """The variables' names of the TPU columns that a graph's layers used.
+    """Returns the variable names of the TPU columns that layers used.
 
     Returns:
-      Full names by the names that columns give to their tables. The graph's
-      note of them is cleared.
+      Full names, by the columns' names of their tables. The graph's record is
+      cleared.
     """
     noted = graph.get_collection_ref(old_tpu_columns._TPU_FC_TO_SCOPE)
     scopes = noted[0] if noted else {}
@@ -184,7 +185,7 @@ def take_column_scopes(graph: tf.Graph) -> dict[str, str]:
 
 
 def connect(op: tf.Operation, stand_in: tf.Tensor, tensor: tf.Tensor) -> None:
-    """Gives an op of a graph `tensor` wherever it now takes `stand_in`."""
+    """Replaces `stand_in` by `tensor` among the inputs of an op."""
     inputs: Any = op
     for i, taken in enumerate(op.inputs):
         if taken is stand_in:

@@ -1,4 +1,4 @@
-"""Tables and features of an EmbeddingConfigSpec that is given as two dicts."""
+"""The tables and features of an EmbeddingConfigSpec given as two dicts."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ class TableConfig:
 
     Attributes:
       vocabulary_size: the number of rows, for ids in [0, vocabulary_size); or
-        None, for a table that takes any id and makes a row when it first
+        None for a table that takes any id, and makes its row when it first
         trains the id.
       dimension: the width of a row.
-      initializer: called as initializer(shape, dtype=...), or the name of one
-        of Keras'. None: a truncated normal distribution with standard deviation
-        1 / sqrt(dimension). For a table without a vocabulary: what
-        `tfembed.TableConfig` takes there.
-      combiner: how the rows of a sample's ids become one: "mean", "sum",
-        "sqrtn", or None for one id a sample.
+      initializer: called as initializer(shape, dtype=...), or the name of a
+        Keras initializer. None: a truncated normal distribution with standard
+        deviation 1 / sqrt(dimension). For a table without a vocabulary: an
+        initializer of `tfembed.TableConfig`.
+      combiner: how to combine the rows of a sample's ids: "mean", "sum",
+        "sqrtn", or None for one id per sample.
       hot_id_replication: a hint for the TPU; no effect elsewhere.
-      learning_rate: a number, in place of the optimization parameters' own.
+      learning_rate: a number that replaces the optimization parameters' rate.
       learning_rate_fn: a function of the global step that returns the rate.
-      optimization_parameters: in place of those of the EmbeddingConfigSpec.
+      optimization_parameters: replaces that of the EmbeddingConfigSpec.
       dtype, seed, admission, eviction, expiry, max_size, key_dtype,
-        stochastic_rounding: of a table without a vocabulary, as in
+        stochastic_rounding: options of a table without a vocabulary, as in
         `tfembed.TableConfig`.
 
     Raises:
-      tfembed.errors.ArgumentError: a value that is not allowed.
+      tfembed.errors.ArgumentError: a value is not allowed.
     """
 
     vocabulary_size: int | None
@@ -159,16 +159,17 @@ class TableConfig:
 
 @dataclasses.dataclass(frozen=True)
 class FeatureConfig:
-    """How one feature of a TPUEstimator's input is looked up.
+    """The lookup of one feature of a TPUEstimator's input.
 
     Attributes:
-      table_id: the key of its table in `table_to_config_dict`.
-      max_sequence_length: 0: a sample's ids are combined to one activation. L:
-        each id gives an activation of its own, cut at L and padded with zeros.
-      weight_key: the feature that has the weights of the ids; None: all are 1.
+      table_id: the key of the table in `table_to_config_dict`.
+      max_sequence_length: 0: the ids of a sample are combined to one
+        activation. L: each id has its own activation; sequences are cut or
+        padded to L.
+      weight_key: the feature with the weights of the ids; None: all are 1.
 
     Raises:
-      tfembed.errors.ArgumentError: a length that is not allowed.
+      tfembed.errors.ArgumentError: the length is not allowed.
     """
 
     table_id: str

@@ -1,4 +1,4 @@
-"""The tables of a TPUEstimator's step on a TPU that has an embedding engine."""
+"""The tables of a TPUEstimator's step on a TPU with an embedding engine."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ __all__ = ["EngineHook", "TpuTables"]
 
 @dataclasses.dataclass(eq=False)
 class _Table:
-    """A table that the engine holds.
+    """A table in the engine.
 
     Attributes:
-      name: the table.
-      config: what the table is.
-      parameters: how it is trained.
-      variables: the rows and each slot, a part on each host, once made.
+      name: the name of the table.
+      config: the TableConfig.
+      parameters: the update rule.
+      variables: the rows and each slot, with a part on each host, once made.
     """
 
     name: str
@@ -53,31 +53,32 @@ class _Table:
 
     @property
     def rule(self) -> str:
-        """The name of its update rule."""
+        """The name of the update rule."""
         return type(self.parameters.rule()).__name__
 
 
 class TpuTables:
-    """Looks features up in a TPU's embedding engine, and trains its tables.
+    """Looks up features in a TPU's embedding engine, and trains its tables.
 
     An object serves one graph, in which its methods are called in the order of
-    those of `HostTables`. The host of a core hands the ids over (`look_up`,
+    those of `HostTables`. The host of a core enqueues the ids (`look_up`,
     `enqueued`); the program of the core receives activations (`capture`) and
-    sends gradients (`gradients`). Tables that the engine cannot hold are
-    `HostTables`' beside it; so are features of the tensor core.
+    sends gradients (`gradients`). A HostTables object holds the tables that
+    the engine cannot hold, and the features of the tensor core.
 
-    Variables and slots have the names that `HostTables` gives them, so that
-    checkpoints go from the one to the other. They lie on the TPU's hosts, which
-    load the engine when a session has begun and retrieve from it before a
-    checkpoint is saved: `hook`.
+    Variables and slots have the same names as in `HostTables`, so that both
+    read the same checkpoints. They are on the TPU's hosts, which load the
+    engine when a session starts and retrieve from it before a checkpoint is
+    saved: see `hook`.
 
     Args:
-      spec: the features and tables.
+      spec: the EmbeddingConfigSpec with the features and tables.
       mode: a mode key; "train" makes the slots.
-      system: where cores and hosts are.
+      system: the places of cores and hosts.
 
     Raises:
-      tfembed.errors.ArgumentError, tfembed.errors.DtypeError: as HostTables.
+      tfembed.errors.ArgumentError, tfembed.errors.DtypeError: as for
+        HostTables.
     """
 
     def __init__(
@@ -132,16 +133,16 @@ class TpuTables:
     def look_up(
         self, features: Sequence[Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
-        """The features without ids; those of tables on the host looked up.
+        """Removes the ids from the features; looks up tables on the host.
 
-        Each replica's ids are handed over by the op of `enqueued`, which its
-        host must run in each step. Lengths of sequences come in.
+        The op of `enqueued`, which a replica's host must run in each step,
+        enqueues the ids. Lengths of sequences are added.
 
         Args:
-          features: per replica.
+          features: the features of each replica.
 
         Raises:
-          tfembed.errors.ArgumentError: as `HostTables.look_up`.
+          tfembed.errors.ArgumentError: as for `HostTables.look_up`.
         """
         self._host.check_replicas(features)
         left = []
@@ -153,10 +154,10 @@ class TpuTables:
         return self._host.look_up(left)
 
     def read_rates(self) -> list[tf.Operation]:
-        """Reads what the global step decides, in the step.
+        """Computes values of the global step, in the step.
 
         Returns:
-          Ops that must run before the model_fn's, which changes the step.
+          Ops that must run before those of the model_fn, which increments it.
         """
         if not self._is_training:
             return []
@@ -167,12 +168,12 @@ class TpuTables:
         return [rate.op for rate in read if rate is not None]
 
     def capture(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Adds the activations; to train, has their gradients noted.
+        """Adds the activations; in training, captures their gradients.
 
         Called in the step of a replica, before the model_fn.
 
         Args:
-          features: those of a replica, as `look_up` gave them.
+          features: a replica's result of `look_up`.
         """
         received = engine.receive(self.proto)
         features = dict(features)
@@ -193,7 +194,7 @@ class TpuTables:
         """Sends the engine its gradients, in the step, after the model_fn.
 
         Returns:
-          Those of the tables on the host, then the op that sends.
+          The gradients of tables on the host, then the op that sends.
         """
         noted = self._host.noted.of(self.feature_keys)
         scaled = [tf.cast(gradient, tf.float32) for gradient in noted]
@@ -203,13 +204,13 @@ class TpuTables:
         return [*self._host.gradients(), sent]
 
     def make_variables(self) -> None:
-        """Makes variables of tables and slots, and the ops of `hook`.
+        """Makes the variables of tables and slots, and the ops of `hook`.
 
-        Called after the model_fn, whose layers give columns their names.
+        Called after the model_fn, whose layers name the columns' variables.
 
         Raises:
-          tfembed.errors.StateError: (also RuntimeError) the model_fn used a
-            column of the spec in no layer.
+          tfembed.errors.StateError: (also RuntimeError) no layer of the
+            model_fn used a column of the spec.
         """
         named = names_by_layers()
         for table in self._tables.values():
@@ -222,20 +223,20 @@ class TpuTables:
         self._retrieve = self._in_turn(self._retrieve_table)
 
     def update(self, gradients: Sequence[Sequence[Any]]) -> tf.Operation:
-        """Trains the tables on the host; the engine has its gradients.
+        """Trains the tables on the host; the engine has its gradients already.
 
         Args:
-          gradients: per replica, what `gradients` gave in its step.
+          gradients: for each replica, the result of `gradients` in its step.
 
         Returns:
-          What a step must run.
+          The op that a step must run.
         """
         of_host = [list(each[:-1]) for each in gradients]
         sent = [each[-1] for each in gradients]
         return tf.group(self._host.update(of_host), *sent)
 
     def hook(self) -> EngineHook:
-        """Returns the hook that loads and retrieves."""
+        """Returns the hook that loads and retrieves the tables."""
         return EngineHook(
             tf.group(*self._load, name="tpu_embedding_load"),
             tf.group(*self._retrieve, name="tpu_embedding_retrieve"),
@@ -273,7 +274,7 @@ class TpuTables:
         return left
 
     def _in_turn(self, make: Any) -> list[tf.Operation]:
-        """Makes ops for all tables and hosts; the first of them runs first."""
+        """Makes ops for all tables and hosts; the first op runs first."""
         made: list[tf.Operation] = []
         config = self.proto.SerializeToString()
         for table in self._tables.values():
@@ -305,7 +306,7 @@ class TpuTables:
             first = [by_host[0][0].op] if by_host else []
             with tf.device(device), tf.control_dependencies(first):
                 by_host.append(engine.retrieve(place, table.rule))
-        made = [by_host[0][0].op]  # First, as `_in_turn` wants it.
+        made = [by_host[0][0].op]  # The first op, for `_in_turn`.
         for parts, shards in zip(
             table.variables, zip(*by_host, strict=True), strict=True
         ):
@@ -332,30 +333,30 @@ class TpuTables:
 
 
 class EngineHook(tf.compat.v1.train.SessionRunHook):
-    """Loads the engine when a session has begun; has it read before a save.
+    """Loads the engine when a session starts; retrieves before each save.
 
-    Comes behind the hook that sets the engine up. Where checkpoints are saved,
-    its `watch` comes before all other hooks.
+    It comes after the hook that configures the engine. If checkpoints are
+    saved, its `watch` comes before all other hooks.
 
     Args:
-      load: writes variables to the engine.
-      retrieve: reads the engine into the variables.
+      load: an op that writes variables to the engine.
+      retrieve: an op that reads the engine into the variables.
     """
 
     def __init__(self, load: tf.Operation, retrieve: tf.Operation) -> None:
         self._load = load
         self._retrieve = retrieve
-        # The session that has loaded the engine; another one has not yet.
+        # The session that has loaded the engine; a new session has to load it.
         self._session: Any = None
         self.watch = LoopWatch()
 
     @property
     def listener(self) -> Any:
-        """Has variables brought up to date before a checkpoint is saved."""
+        """A listener that updates variables before a checkpoint is saved."""
         return _Listener(self)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Loads what was initialized or restored."""
+        """Loads the initialized or restored variables into the engine."""
         del coord
         tf.compat.v1.logging.info("Loading tables into the embedding engine.")
         session.run(self._load)
@@ -363,12 +364,12 @@ class EngineHook(tf.compat.v1.train.SessionRunHook):
         self.watch.is_in_loop = False
 
     def retrieve(self, session: Any) -> None:
-        """Reads the engine into the variables, once it was loaded.
+        """Reads the engine into the variables, if it has been loaded.
 
         Raises:
-          tfembed.errors.StateError: (also RuntimeError) a loop did not come to
-            its end: the TPU waits for input, and the tables are some steps
-            ahead of the other variables.
+          tfembed.errors.StateError: (also RuntimeError) a loop did not finish:
+            the TPU waits for input, and the tables are some steps ahead of the
+            other variables.
         """
         if session is not self._session:
             return
@@ -384,18 +385,18 @@ class EngineHook(tf.compat.v1.train.SessionRunHook):
 
 
 class LoopWatch(tf.compat.v1.train.SessionRunHook):
-    """Tells whether a loop of steps has begun and not come to its end."""
+    """Tracks whether a loop of steps has started and not finished."""
 
     def __init__(self) -> None:
         self.is_in_loop = False
 
     def before_run(self, run_context: Any) -> None:
-        """Notes a loop's begin."""
+        """Records that a loop starts."""
         del run_context
         self.is_in_loop = True
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Notes its end, before hooks that save."""
+        """Records that the loop has finished, before hooks that save."""
         del run_context, run_values
         self.is_in_loop = False
 
@@ -405,6 +406,6 @@ class _Listener(tf.compat.v1.train.CheckpointSaverListener):
         self._hook = hook
 
     def before_save(self, session: Any, global_step_value: int) -> None:
-        """Called by a CheckpointSaverHook."""
+        """Retrieves the tables; called by a CheckpointSaverHook."""
         del global_step_value
         self._hook.retrieve(session)
