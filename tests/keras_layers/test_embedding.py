@@ -417,3 +417,38 @@ def test_an_exported_model_serves_strings(tmp_path, caplog):
 def test_arguments_that_mean_nothing_say_what_to_do(options, words):
     with pytest.raises(errors.ArgumentError, match=words):
         Embedding(**{"dim": 2, **options})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "text"),
+    [
+        ((1000, 16), {}, "one size.*got .1000, 16.*Leave out `input_dim`"),
+        ((4,), {"admission": 0}, "`seen` must be"),
+        ((4,), {"eviction": "lru"}, "`eviction` must be of EvictionPolicy"),
+        ((4,), {"expiry": 3}, "`expiry` must be of Expiry"),
+        ((4,), {"max_size": -1}, "max_size.*'films'"),
+        ((4,), {"value_dtype": "int32"}, "'films' has rows of int32"),
+        ((4,), {"value_dtype": "float17"}, "'float17' is not supported"),
+        ((4,), {"key_dtype": str}, "<class 'str'>.*is not supported"),
+        ((4,), {"embeddings_initializer": "nope"}, "called 'nope'"),
+        ((4,), {"embeddings_initializer": "constant"}, "takes arguments"),
+        ((), {"table": 3}, "'films' must be another .*Embedding.*got int"),
+    ],
+)
+def test_what_a_table_cannot_be_is_refused_at_once(arguments, options, text):
+    with pytest.raises((errors.ArgumentError, errors.DtypeError), match=text):
+        Embedding(*arguments, name="films", **options)
+
+
+@pytest.mark.parametrize("make", [Embedding, de.keras.layers.Embedding])
+@pytest.mark.parametrize(
+    "ids", [None, [None], [1, "a"], np.array([1, "a"], object)]
+)
+def test_what_is_no_id_is_named(make, ids):
+    with pytest.raises(errors.DtypeError, match="Ids of layer 'films' must be"):
+        make(4, name="films")(ids)
+
+
+def test_arrays_of_objects_are_ids():
+    layer = Embedding(4)
+    assert layer(np.array([1, 2], object)).shape == (2, 4)

@@ -146,6 +146,15 @@ def test_tables_with_a_rate_of_their_own_say_so_where_a_program_sets_it():
         fit(model, epochs=2)
 
 
+def test_tables_with_a_rate_of_their_own_say_so_where_a_schedule_sets_it():
+    model = model_of(0.1, keras.optimizers.SGD(HALVES))
+    with pytest.warns(UserWarning) as told:
+        fit(model, epochs=2)
+    said = [str(one.message) for one in told if "Tables" in str(one.message)]
+    assert len(said) == 1
+    assert "['items', 'users']" in said[0] and "A schedule sets" in said[0]
+
+
 @pytest.mark.parametrize("eagerly", [False, True])
 def test_a_layer_with_an_optimizer_of_its_own_says_so_too(eagerly):
     ids = keras.Input((), dtype="int64")

@@ -46,6 +46,12 @@ def test_a_part_of_other_features_is_refused(parts):
         small_model.layer()(inputs)
 
 
+@pytest.mark.parametrize("inputs", [{"usr": [1]}, [1, 2], {"user": {"a": [1]}}])
+def test_lists_of_other_features_are_refused_by_the_names_of_all(inputs):
+    with pytest.raises((ValueError, TypeError), match="'user'.*got"):
+        small_model.layer()(inputs)
+
+
 def test_a_tower_is_a_model_of_its_own_and_part_of_another(tmp_path):
     layer = small_model.layer()
     user = {"user": keras.Input((), dtype="int64", name="user")}

@@ -118,8 +118,11 @@ class ModelOptimizer:
     def _watch(self, optimizer: Any) -> None:
         """Tells of tables that a change of the learning rate does not reach."""
         tables = self._rates.own
+        if not tables or "rate" in self._told:
+            return
         variable = variable_of(optimizer.learning_rate)
-        if not tables or variable is None or "rate" in self._told:
+        if variable is None:
+            self._tell_of_rate("A schedule sets")
             return
         setters = [c for c in callbacks_running() if isinstance(c, _SETTERS)]
         if setters:

@@ -13,6 +13,7 @@ import functools
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfembed import errors, ops
@@ -21,35 +22,52 @@ from tfembed.dynamic_embedding.keras import layer_config
 __all__ = ["LayerKeys", "as_ids", "stand_in"]
 
 
-def as_ids(value: Any, key_dtype: tf.DType | None) -> Any:
-    """Converts ids to a tensor: nested lists, numbers, arrays and strings.
+def as_ids(value: Any, key_dtype: tf.DType | None, layer: str) -> Any:
+    """Converts lists of any depth, numbers, arrays and text to a tensor of ids.
 
-    Lists of different lengths become a tf.RaggedTensor. Structures that have
-    tensors are returned unchanged.
+    Lists that differ in length become a tf.RaggedTensor. A structure that
+    contains tensors is returned unchanged.
 
     Args:
       value: the ids.
-      key_dtype: the dtype for empty lists, which TensorFlow converts to floats;
-        None if it is not known yet: then they stay floats.
+      key_dtype: the dtype for lists without ids, which TensorFlow takes for
+        floats; None if the key dtype is not known yet: then they stay floats.
+      layer: the name of the layer, for errors.
 
     Raises:
-      ValueError, TypeError: (of TensorFlow) lists of other objects.
+      tfembed.errors.DtypeError: something else, or a mixture.
     """
     if any(
         isinstance(one, keras.KerasTensor) or tf.is_tensor(one)
         for one in tf.nest.flatten(value)
     ):
         return value
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        value = value.tolist()
     try:
-        ids = tf.convert_to_tensor(value)
-    except ValueError as error:
-        if "non-rectangular" not in str(error):
-            raise
-        return tf.ragged.constant(value)
+        ids = _tensor(value)
+    except (TypeError, ValueError) as error:
+        text = repr(value)
+        raise errors.DtypeError(
+            f"Ids of layer '{layer}' must be integers or strings, not both, in "
+            "a tensor, an array or lists; got "
+            f"{text if len(text) <= 60 else text[:57] + '...'}."
+        ) from error
+    if isinstance(ids, tf.RaggedTensor):
+        return ids
     has_ids = ids.shape.num_elements() > 0
     if has_ids or key_dtype is None or not ids.dtype.is_floating:
         return ids
     return tf.zeros(ids.shape, key_dtype)
+
+
+def _tensor(value: Any) -> tf.Tensor | tf.RaggedTensor:
+    try:
+        return tf.convert_to_tensor(value)
+    except ValueError as error:
+        if "non-rectangular" not in str(error):
+            raise
+        return tf.ragged.constant(value)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -224,7 +224,10 @@ class TableLayer(keras.layers.Layer):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the layer as Keras does, and accepts lists of ids too."""
         if args:
-            args = (as_ids(args[0], self.params.key_dtype), *args[1:])
+            args = (
+                as_ids(args[0], self.params.key_dtype, self.name),
+                *args[1:],
+            )
         return super().__call__(*args, **kwargs)
 
     @property

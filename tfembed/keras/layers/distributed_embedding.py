@@ -364,13 +364,18 @@ class DistributedEmbedding(keras.layers.Layer):
         """
         if isinstance(inputs, embedding.PackedFeatures):
             inputs = packed_inputs.as_inputs(inputs)
-        if any(
-            isinstance(one, (int, str, bytes, np.generic))
-            for one in tf.nest.flatten(inputs)
-        ):
-            inputs = with_tensors(
-                self.embedding.feature_config, self._structured(inputs), as_ids
-            )
+        if _has_plain_ids(inputs):
+            features = self.embedding.feature_config
+            inputs = with_tensors(features, self._structured(inputs), as_ids)
+            if _has_plain_ids(inputs):
+                known = (
+                    list(features) if isinstance(features, dict) else features
+                )
+                given = list(inputs) if isinstance(inputs, dict) else inputs
+                raise errors.ArgumentError(
+                    f"Inputs of layer '{self.name}' must have the structure of its "
+                    f"features, or of a part of a dict: {known}; got {given}."
+                )
         if any(
             isinstance(one, keras.KerasTensor)
             for one in tf.nest.flatten(inputs)
@@ -644,6 +649,14 @@ def _keras_optimizers(tables: embedding.TPUEmbedding) -> list[Any]:
     features = tf.nest.flatten(tables.feature_config)
     found = [keras_optimizer_of(one.table.optimizer) for one in features]
     return list({id(one): one for one in found if one is not None}.values())
+
+
+def _has_plain_ids(inputs: Any) -> bool:
+    """Whether there are ids of Python, which Keras does not take."""
+    return any(
+        isinstance(one, (int, str, bytes, np.generic))
+        for one in tf.nest.flatten(inputs)
+    )
 
 
 def _part_of(inputs: Any, structure: Any) -> Any:

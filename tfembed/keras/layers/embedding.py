@@ -18,7 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfembed import checks, errors, optimizers
+from tfembed import checks, errors, initializers, optimizers
 from tfembed.dynamic_embedding.keras import layer_config
 from tfembed.dynamic_embedding.keras import layers as table_layers
 from tfembed.dynamic_embedding.keras.float_ids import as_ids
@@ -31,6 +31,7 @@ from tfembed.dynamic_embedding.keras.table_counts import no_rows, table_count
 from tfembed.keras import descriptions
 from tfembed.keras.table_optimizers import table_optimizer
 from tfembed.keras.table_training import TableTraining
+from tfembed.tables import arguments
 
 __all__ = ["Embedding"]
 
@@ -100,7 +101,7 @@ class Embedding(keras.layers.Layer):
     def __init__(
         self,
         dim: int | None = None,
-        *,
+        *sizes: Any,
         optimizer: Any = None,
         embeddings_initializer: Any = "uniform",
         mask_zero: bool = False,
@@ -115,6 +116,12 @@ class Embedding(keras.layers.Layer):
         stochastic_rounding: bool = False,
         **kwargs: Any,
     ) -> None:
+        if sizes:
+            raise errors.ArgumentError(
+                "An Embedding takes one size, the width of its rows; got "
+                f"{(dim, *sizes)}. Leave out `input_dim`, the first of "
+                "keras.layers.Embedding: the table grows with its ids."
+            )
         for name, reason in _OF_KERAS.items():
             if name in kwargs:
                 raise errors.ArgumentError(
@@ -138,8 +145,16 @@ class Embedding(keras.layers.Layer):
             stochastic_rounding=stochastic_rounding,
         )
         if table is None:
-            self._held = _HeldTable(options.checked(), self.name)
+            self._held = _HeldTable(
+                options.checked(key_dtype, self.name), self.name
+            )
         else:
+            if not isinstance(table, (Embedding, _HeldTable)):
+                raise errors.ArgumentError(
+                    f"`table` of layer '{self.name}' must be another "
+                    "tfembed.keras.layers.Embedding, whose table it looks up "
+                    f"too; got {type(table).__name__}."
+                )
             options.check_shares(self.name)
             self._held = table._held if isinstance(table, Embedding) else table
         self._is_sharer = table is not None
@@ -174,7 +189,9 @@ class Embedding(keras.layers.Layer):
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Keras' call; the first input settles the dtype of the keys."""
         table = self.table
-        inputs = as_ids(inputs, None if table is None else table.key_dtype)
+        inputs = as_ids(
+            inputs, None if table is None else table.key_dtype, self.name
+        )
         if self._is_stand_in(inputs):
             self._guess()
         elif isinstance(inputs, keras.KerasTensor) or self.table is None:
@@ -342,21 +359,38 @@ class _TableOptions:
     value_dtype: Any = "float32"
     stochastic_rounding: bool = False
 
-    def checked(self) -> _TableOptions:
-        """Puts objects in place of names.
+    def checked(self, key_dtype: Any, layer: str) -> _TableOptions:
+        """Returns the options with objects in place of names.
+
+        Args:
+          key_dtype: of the keys; None: not known yet.
+          layer: the name of the layer.
 
         Raises:
           tfembed.errors.ArgumentError: a value that is not allowed.
+          tfembed.errors.DtypeError: dtypes that no such table has, or an object
+            that is no policy of its kind.
         """
         initializer = self.embeddings_initializer
         if isinstance(initializer, str):
-            initializer = keras.initializers.get(initializer)
+            initializer = initializers.by_name(initializer, keras.initializers)
+        _, value_dtype = arguments.table_dtypes(
+            "int64" if key_dtype is None else key_dtype, self.value_dtype
+        )
+        arguments.check_trained(value_dtype, layer)
+        arguments.check_policies(
+            admission=self.admission,
+            eviction=self.eviction,
+            expiry=self.expiry,
+            max_size=self.max_size,
+            table=layer,
+        )
         return dataclasses.replace(
             self,
             dim=checks.integer(self.dim, "dim", least=1),
             optimizer=table_optimizer(self.optimizer),
             embeddings_initializer=initializer,
-            value_dtype=tf.as_dtype(self.value_dtype).name,
+            value_dtype=value_dtype.name,
         )
 
     def check_shares(self, layer: str) -> None:
