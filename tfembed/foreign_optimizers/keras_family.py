@@ -238,6 +238,9 @@ def _rule_of_class(optimizer: Any) -> Callable[[Any], FusedRule | None] | None:
     cls = type(optimizer)
     if cls.__module__.partition(".")[0] not in ("keras", "tf_keras"):
         return None
+    # The legacy optimizers of tf_keras have the same names, and other options.
+    if private.base_of(optimizer) is not None:
+        return None
     return _RULES.get(cls.__name__)
 
 
