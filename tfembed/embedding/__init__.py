@@ -1,4 +1,4 @@
-"""TPUEmbedding, its variants for tapes and serving, and their lookup."""
+"""TPUEmbedding, TPUEmbeddingV0, TPUEmbeddingForServing and their engines."""
 
 from tfembed.embedding.features.packed_features import (
     PackedFeatures,

@@ -81,7 +81,7 @@ class SlotShard(tf.__internal__.tracking.Trackable):
         return_exists: bool = False,
         name: str | None = None,
     ) -> Any:
-        """Looks up as `CuckooHashTable` does; other shards' keys are missing."""
+        """Looks up as `CuckooHashTable`; other shards' keys are missing."""
         with tf.name_scope(name or "lookup"):
             keys = arguments.key_tensor(keys, self)
             rows = self._slot.rows_of(keys, self._index)

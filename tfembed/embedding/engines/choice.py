@@ -30,7 +30,8 @@ __all__ = [
 ]
 
 
-# Loaded when they are needed: a program without TPUs pays for none of them.
+# Modules that are imported on first use: programs without TPUs need not load
+# them.
 _CLASSES = {
     "host": ("tfembed.embedding.host.engine", "HostEngine"),
     "tpu_host": ("tfembed.embedding.tpu.host_engine", "TpuHostEngine"),
@@ -41,14 +42,14 @@ _CLASSES = {
 
 
 def missing(engine: str) -> str | None:
-    """Why an engine is not there, as a sentence; None where it is."""
+    """Says why an engine is missing, as a sentence; None if it is there."""
     module, _ = _CLASSES[engine]
     why = getattr(importlib.import_module(module), "why_missing", None)
     return None if why is None else why()
 
 
 def engine_class(engine: str) -> Any:
-    """The class of an engine that is there."""
+    """Returns the class of an engine that is there."""
     module, name = _CLASSES[engine]
     return getattr(importlib.import_module(module), name)
 
@@ -61,7 +62,7 @@ class EngineChoice:
     """The engine of one table, and why it was chosen.
 
     Attributes:
-      table: its name.
+      table: the table's name.
       engine: "host", "xla" or "tpu".
       why: the reason, for users.
     """
@@ -89,7 +90,7 @@ class EngineChoices:
         return all(one.engine == "host" for one in self.of_tables)
 
     def __str__(self) -> str:
-        """A table of text."""
+        """Formats the choices as a table of text."""
         rows = [("table", "engine", "why")]
         rows += [(one.table, one.engine, one.why) for one in self.of_tables]
         widths = [max(len(row[i]) for row in rows) for i in range(2)]
@@ -102,7 +103,7 @@ class EngineChoices:
 def choose_engines(
     plan: EmbeddingPlan, asked: str, strategy: Any, nonfinite: str
 ) -> EngineChoices:
-    """An engine for each table.
+    """Chooses an engine for each table.
 
     Args:
       plan: the tables.
@@ -111,10 +112,10 @@ def choose_engines(
       nonfinite: as for TPUEmbedding.
 
     Raises:
-      tfembed.errors.ArgumentError: another engine, or one that cannot hold one
-        of the tables.
-      tfembed.errors.UnsupportedError: an engine that is not there, or cannot do
-        what is asked of it.
+      tfembed.errors.ArgumentError: an unknown engine, or an engine that cannot
+        hold one of the tables.
+      tfembed.errors.UnsupportedError: an engine that is missing here, or does
+        not support a requested option.
     """
     choices = _chosen(plan, asked, strategy, nonfinite)
     _check_cores(choices, strategy)
@@ -172,7 +173,7 @@ def _check_cores(choices: EngineChoices, strategy: Any) -> None:
 
 
 def check_engine_name(asked: str, engines: tuple[str, ...]) -> None:
-    """Raises tfembed.errors.ArgumentError where `asked` is none of `engines`."""
+    """Raises tfembed.errors.ArgumentError if `asked` is not in `engines`."""
     if asked not in engines:
         raise errors.ArgumentError(
             f"`engine` must be one of {engines}; got {asked!r}."
@@ -180,7 +181,7 @@ def check_engine_name(asked: str, engines: tuple[str, ...]) -> None:
 
 
 def check_fixed_size(plan: EmbeddingPlan, asked: str) -> None:
-    """Raises tfembed.errors.ArgumentError where a table has no vocabulary."""
+    """Raises tfembed.errors.ArgumentError if a table has no vocabulary."""
     for config in plan.tables:
         if config.vocabulary_size is None:
             raise errors.ArgumentError(
@@ -276,9 +277,9 @@ def _automatic(
 
 
 def embedding_feature(strategy: Any) -> str:
-    """The embedding hardware of a TPUStrategy: "v1", "v2" or "unsupported"."""
+    """Returns a TPUStrategy's embedding hardware: "v1", "v2", "unsupported"."""
     feature = strategy.extended.tpu_hardware_feature
-    # A resolver that knows nothing of the hardware has no description of it.
+    # Some cluster resolvers have no description of the hardware.
     if feature.tpu_hardware_feature_proto is None:
         return "unsupported"
     return str(feature.embedding_feature.value).lower()

@@ -1,8 +1,8 @@
-"""The interface of engines: the seam between TPUEmbedding and its tables.
+"""The interface of engines, between TPUEmbedding and its tables.
 
-An engine is made with (owner, plan, options, shapes): the trackable object that
-saves its tables, the features and tables that are its own, how it works, and
-the output shapes of its features.
+An engine is constructed with (owner, plan, options, shapes): the trackable
+object that saves its tables, the plan of its features and tables, its
+EngineOptions, and the output shapes of its features.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ __all__ = ["Engine", "EngineOptions", "TakesInputs"]
 class Engine(Protocol):
     """Looks up and updates the tables of one plan.
 
-    A replica is known by its number; inside of strategy.run of a TPUStrategy,
-    where one trace serves all replicas, it is `replicas.THIS_REPLICA`.
+    A replica is identified by its index; inside of strategy.run of a
+    TPUStrategy, where one trace serves all replicas, by
+    `replicas.THIS_REPLICA`.
 
     Attributes:
-      tables: one per table of the plan.
+      tables: one HostTable per table of the plan.
     """
 
     tables: Any
@@ -43,26 +44,26 @@ class Engine(Protocol):
         name: StepName,
         batches: Mapping[int, Batch],
     ) -> None:
-        """Takes batches in, by replica.
+        """Enqueues a batch for each replica.
 
         Raises:
-          tfembed.errors.ArgumentError: they are read otherwise than before.
+          tfembed.errors.ArgumentError: the specs differ from earlier batches'.
         """
 
     def is_idle(self, name: StepName) -> bool:
-        """Whether no batch is on its way under a name, nor a function uses it.
+        """Says whether a name has no pending batch and no function uses it.
 
         Eager only.
         """
 
     def forget(self, name: StepName) -> None:
-        """Forgets an idle name; eager."""
+        """Frees the queues of an idle name; eager only."""
 
     def specs(self, name: StepName) -> list[InputSpec]:
-        """How the features that are enqueued under `name` are read.
+        """Returns the InputSpec of each feature enqueued under `name`.
 
         Raises:
-          tfembed.errors.StateError: nothing was.
+          tfembed.errors.StateError: nothing was enqueued under it.
         """
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
@@ -73,15 +74,15 @@ class Engine(Protocol):
         names: Sequence[StepName],
         gradients: Sequence[Sequence[tf.Tensor]],
     ) -> None:
-        """Updates the tables, by names per replica and gradients per feature too.
+        """Updates the tables by each replica's name and gradients per feature.
 
-        Under a TPUStrategy each replica calls it, with its own alone.
+        Under a TPUStrategy each replica calls it with only its own ones.
         """
 
     def look_up(
         self, features: Sequence[Any], plans: Sequence[Any]
     ) -> list[tf.Tensor]:
-        """The activations of FeatureIds that no queue holds."""
+        """Looks up FeatureIds without a queue; returns the activations."""
 
     def update(
         self,
@@ -89,34 +90,34 @@ class Engine(Protocol):
         plans: Sequence[Any],
         gradients: Sequence[tf.Tensor],
     ) -> None:
-        """Trains the tables for FeatureIds that no queue holds."""
+        """Updates the tables for FeatureIds without a queue."""
 
     def flush(self) -> None:
         """Applies the update that waits for the next step."""
 
     def reset(self) -> None:
-        """Forgets all batches on their way; eager only."""
+        """Drops all pending batches; eager only."""
 
     def sizes(self) -> list[TableSize]:
-        """Returns what each table holds and takes; eager only."""
+        """Returns the rows and bytes of each table; eager only."""
 
     @property
     def resources(self) -> list[Any]:
-        """The resources that functions hold beside the tables."""
+        """Returns the resources that functions capture, besides the tables."""
 
     @property
     def held_variables(self) -> list[HeldVariable]:
-        """The variables of static tables that ops take by their handles."""
+        """Returns the variables of static tables that ops take as handles."""
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
-        """Returns the most rounds of each exchange, by its tables; eager."""
+        """Returns the most rounds of each exchange, by table names; eager."""
 
 
 class TakesInputs(Protocol):
-    """An engine whose enqueue reads the users' tensors as they are.
+    """An engine whose enqueue takes the users' tensors unchanged.
 
-    Instead of batches it takes inputs, and its gradients have the shape of the
-    activations. Its class is known by the method METHOD.
+    It takes inputs instead of batches, and gradients in the shape of the
+    activations. A class is recognized by its method METHOD.
     """
 
     METHOD: ClassVar[str] = "enqueue_inputs"
@@ -130,13 +131,13 @@ class TakesInputs(Protocol):
         per_replica: Sequence[ReplicaInputs],
         shapes: OutputShapes,
     ) -> None:
-        """Takes batches in; `shapes` are the output shapes."""
+        """Enqueues inputs; `shapes` are the output shapes."""
 
     def retrieve(self) -> None:
-        """Brings `tables` up to the last step; eager only."""
+        """Copies the current rows into `tables`; eager only."""
 
     def load(self) -> None:
-        """Takes over what `tables` hold now; eager only."""
+        """Loads the rows of `tables` into the engine; eager only."""
 
 
 _NONFINITE = ("skip", "refuse", "allow")
@@ -144,7 +145,7 @@ _NONFINITE = ("skip", "refuse", "allow")
 
 @dataclasses.dataclass(frozen=True)
 class EngineOptions:
-    """How an engine works.
+    """The options of an engine.
 
     Attributes:
       nonfinite: "skip", "refuse" or "allow" (`ops.grouped_update`).
@@ -152,7 +153,7 @@ class EngineOptions:
       is_pipelined: whether updates run beside the next step (`pipeline.py`).
 
     Raises:
-      tfembed.errors.ArgumentError: another `nonfinite`.
+      tfembed.errors.ArgumentError: an unknown `nonfinite`.
     """
 
     nonfinite: str

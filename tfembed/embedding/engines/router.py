@@ -1,6 +1,6 @@
-"""The engines of one TPUEmbedding: each feature goes to its table's.
+"""The engines of one TPUEmbedding: routes each feature to its table's engine.
 
-Most objects have one engine, to which everything passes as it is.
+Most objects have one engine, to which all calls pass unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tfembed.embedding.steps.step_forms import StepName
 __all__ = ["EngineGroup", "EngineRouter", "engine_groups"]
 
 
-# Engines that are others under a TPUStrategy.
+# Engines that have another class under a TPUStrategy.
 _ON_TPU = {"host": "tpu_host", "xla": "tpu_xla"}
 
 
@@ -38,10 +38,10 @@ class EngineGroup:
     """The features and tables of one engine.
 
     Attributes:
-      engine: its name in the registry.
-      features, tables: their indices among all of an embedding's.
-      takes_inputs: whether the engine reads the users' tensors as they are.
-      has_all: whether no other engine has any.
+      engine: the engine's name in the registry.
+      features, tables: indices into all features and tables of the embedding.
+      takes_inputs: whether the engine takes the users' tensors unchanged.
+      has_all: whether this is the only engine.
     """
 
     engine: str
@@ -60,7 +60,7 @@ class EngineGroup:
         per_replica: Sequence[ReplicaInputs],
         shapes: OutputShapes,
     ) -> tuple[Any, ...]:
-        """Reads and checks all that the engine's enqueue takes after the name.
+        """Reads and checks the arguments of the engine's enqueue but the name.
 
         Args:
           training: whether apply_gradients follows.
@@ -68,7 +68,7 @@ class EngineGroup:
           shapes: the output shapes of all features.
 
         Raises:
-          As `inputs.read_batch`.
+          The errors of `inputs.read_batch`.
         """
         own, own_shapes = per_replica, shapes
         if not self.has_all:
@@ -95,7 +95,7 @@ class EngineGroup:
 def engine_groups(
     plan: EmbeddingPlan, choices: EngineChoices
 ) -> tuple[EngineGroup, ...]:
-    """The features and tables of each engine in use."""
+    """Returns the features and tables of each engine in use."""
     found = []
     # "tpu" comes before "xla": its ops stand at the head of a TPU's step.
     names = sorted({one.engine for one in choices.of_tables})
@@ -106,7 +106,7 @@ def engine_groups(
         features = tuple(
             i for i, table in enumerate(plan.table_ids) if table in tables
         )
-        # On a TPU's host the engine has to work from inside of the TPU's step.
+        # On a TPU's host the engine is called from inside of the TPU's step.
         engine = _ON_TPU.get(name, name) if choices.on_tpu else name
         takes_inputs = hasattr(engine_class(engine), TakesInputs.METHOD)
         has_all = len(names) == 1
@@ -117,14 +117,14 @@ def engine_groups(
 
 
 class EngineRouter:
-    """Splits steps between engines and puts their activations together.
+    """Splits steps between engines and merges their activations.
 
     Args:
       owner: the trackable object that saves the tables.
       plan: all features and tables.
       groups: the features and tables of each engine.
       options: the options of the engines.
-      shapes: the output shapes as far as they are known.
+      shapes: the output shapes, as far as they are known.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class EngineRouter:
         return [found[i] for i in range(len(found))]
 
     def form_of(self, batches: Sequence[tuple[Any, ...]]) -> Hashable:
-        """The form of all batches that one queue takes."""
+        """Returns the form of a batch; all batches of a queue have one form."""
         return tuple(
             [
                 None
@@ -169,16 +169,16 @@ class EngineRouter:
         )
 
     def waiting(self, replica: int, step: StepName) -> int:
-        """How many batches wait for their dequeue; eager, of engines on the host."""
+        """Counts batches that wait for dequeue; eager, for host engines."""
         return int(self._engines[0][1].waiting(replica, step))
 
     def drop_idle(self, replica: int, step: StepName) -> None:
-        """Drops the batch that was dequeued, or raises where it is trained."""
+        """Drops the dequeued batch; raises if it needs gradients."""
         for _, engine in self._engines:
             engine.drop_idle(replica, step)
 
     def forget(self, steps: Sequence[StepName]) -> bool:
-        """Forgets steps if nothing needs them, and returns whether; eager."""
+        """Frees the queues of steps if all are idle; returns whether; eager."""
         engines = [engine for _, engine in self._engines]
         if any(group.takes_inputs for group, _ in self._engines) or not all(
             one.is_idle(step) for one in engines for step in steps
@@ -192,10 +192,10 @@ class EngineRouter:
     def enqueue(
         self, name: StepName, batches: Sequence[tuple[Any, ...]]
     ) -> None:
-        """Takes in what each `EngineGroup.read` made of a batch.
+        """Enqueues the results of each `EngineGroup.read` for a batch.
 
         Raises:
-          tfembed.errors.ArgumentError: other specs than before.
+          tfembed.errors.ArgumentError: the specs differ from earlier batches'.
         """
         for (group, engine), own in zip(self._engines, batches, strict=True):
             if group.takes_inputs:
@@ -216,11 +216,11 @@ class EngineRouter:
     def read_gradients(
         self, name: StepName, gradients: Sequence[Any], shapes: OutputShapes
     ) -> list[tf.Tensor]:
-        """Checks one replica's gradients, as the engines take them.
+        """Checks one replica's gradients and converts them for the engines.
 
         Raises:
-          tfembed.errors.ArgumentError: no tensor, or another shape.
-          tfembed.errors.DtypeError: no real numbers.
+          tfembed.errors.ArgumentError: not a tensor, or another shape.
+          tfembed.errors.DtypeError: not real numbers.
           tfembed.errors.StateError: nothing was enqueued under this name.
         """
         expected = []
@@ -254,7 +254,7 @@ class EngineRouter:
         names: Sequence[StepName],
         gradients: Sequence[Sequence[tf.Tensor]],
     ) -> None:
-        """Updates all tables, as each engine does."""
+        """Updates the tables of all engines."""
         for group, engine in self._engines:
             own = gradients
             if not group.has_all:
@@ -264,7 +264,7 @@ class EngineRouter:
     def look_up(
         self, features: Sequence[Any], plans: Sequence[Any]
     ) -> list[tf.Tensor]:
-        """The activations of FeatureIds that no queue holds."""
+        """Looks up FeatureIds without a queue; returns the activations."""
         found: dict[int, tf.Tensor] = {}
         for engine, indices, own in self._split(plans):
             activations = engine.look_up([features[i] for i in indices], own)
@@ -277,7 +277,7 @@ class EngineRouter:
         plans: Sequence[Any],
         gradients: Sequence[tf.Tensor],
     ) -> None:
-        """Trains the tables for FeatureIds that no queue holds."""
+        """Updates the tables for FeatureIds without a queue."""
         for engine, indices, own in self._split(plans):
             engine.update(
                 [features[i] for i in indices],
@@ -291,25 +291,25 @@ class EngineRouter:
             engine.flush()
 
     def retrieve(self) -> None:
-        """Brings `tables` up to the last step, flushed before; eager only."""
+        """Copies the current rows into `tables`, after `flush`; eager only."""
         for group, engine in self._engines:
             if group.takes_inputs:
                 engine.retrieve()
 
     def load(self) -> None:
-        """Takes over what `tables` hold now; eager only."""
+        """Loads the rows of `tables` into the engines; eager only."""
         for group, engine in self._engines:
             if group.takes_inputs:
                 engine.load()
 
     def reset(self) -> None:
-        """Forgets all batches on their way; eager only."""
+        """Drops all pending batches; eager only."""
         for _, engine in self._engines:
             engine.reset()
 
     @property
     def resources(self) -> list[Any]:
-        """The resources that functions hold beside the tables."""
+        """Returns the resources that functions capture, besides the tables."""
         return [
             resource
             for group, engine in self._engines
@@ -319,7 +319,7 @@ class EngineRouter:
 
     @property
     def held_variables(self) -> list[HeldVariable]:
-        """The variables of static tables that ops take by their handles."""
+        """Returns the variables of static tables that ops take as handles."""
         return [
             held
             for group, engine in self._engines
@@ -328,14 +328,14 @@ class EngineRouter:
         ]
 
     def sizes(self) -> list[TableSize]:
-        """Returns what each table holds and takes; eager only."""
+        """Returns the rows and bytes of each table; eager only."""
         found: dict[int, TableSize] = {}
         for group, engine in self._engines:
             found.update(zip(group.tables, engine.sizes(), strict=True))
         return [found[i] for i in range(len(found))]
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
-        """Returns the most rounds of each exchange, by its tables; eager."""
+        """Returns the most rounds of each exchange, by table names; eager."""
         found: dict[tuple[str, ...], int] = {}
         for _, engine in self._engines:
             found.update(engine.exchange_rounds())
@@ -344,7 +344,7 @@ class EngineRouter:
     def _split(
         self, plans: Sequence[Any]
     ) -> list[tuple[Engine, list[int], list[Any]]]:
-        """Lists each engine in use, the indices of its features, and their plans."""
+        """Lists engines in use, the indices of their features, and plans."""
         split = []
         for group, engine in self._engines:
             indices = [

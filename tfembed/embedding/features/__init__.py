@@ -1,1 +1,1 @@
-"""Inputs as users have them, and the activations that come out."""
+"""Conversion of users' inputs to ids, and of rows to activations."""

@@ -1,8 +1,7 @@
-"""Checks of a batch on the host, before a compiled program or ops of TensorFlow
-that do not check take it.
+"""Checks of a batch on the host, for programs and ops that do not check ids.
 
-Their errors read as those of the host engine's op, which reads the tensors
-itself.
+The errors have the same text as those of the host engine's op, which checks its
+tensors itself.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ class Check:
 
     Attributes:
       holds: bool, [n] or [].
-      values: values, of which some are shown where it does not hold.
-      message: what comes before them.
+      values: values, some of which the error shows.
+      message: the error's text before the values.
     """
 
     holds: tf.Tensor
@@ -33,22 +32,22 @@ class Check:
     message: str
 
     def bad(self) -> tf.Tensor:
-        """The values to be shown."""
+        """Returns the values to show: some that fail."""
         if self.holds.shape.rank:
             return tf.boolean_mask(self.values, ~self.holds)
         return self.values
 
 
 def check_ids(ids: FeatureIds, plan: FeaturePlan, config: Any) -> list[Check]:
-    """Checks of what cannot be looked up.
+    """Makes the checks that the ids of a feature can be looked up.
 
     Args:
       ids: a feature's batch.
-      plan: how it is looked up.
+      plan: the feature's FeaturePlan.
       config: its table's TableConfig.
 
     Returns:
-      For `require_all`: that ids are in the vocabulary, and `check_positions`.
+      Checks for `require_all`: ids in the vocabulary, and `check_positions`.
     """
     vocabulary = config.vocabulary_size
     inside = ids.ids < vocabulary
@@ -64,15 +63,15 @@ def check_ids(ids: FeatureIds, plan: FeaturePlan, config: Any) -> list[Check]:
 
 
 def check_positions(ids: FeatureIds, plan: FeaturePlan) -> list[Check]:
-    """Checks of where ids stand, which dense ones need not have.
+    """Makes the checks of the positions of sparse and ragged ids.
 
     Args:
       ids: a feature's batch.
-      plan: how it is looked up.
+      plan: the feature's FeaturePlan.
 
     Returns:
-      For `require_all`: that sparse indices are in the batch and in order, row
-      splits what they should be, and weights one per id.
+      Checks for `require_all`: sparse indices in the batch and in order, valid
+      row splits, and one weight per id.
     """
     if ids.kind == "dense":
         return []
@@ -91,7 +90,7 @@ def check_positions(ids: FeatureIds, plan: FeaturePlan) -> list[Check]:
 def _check_indices(ids: FeatureIds, plan: FeaturePlan) -> list[Check]:
     sample, position = tf.unstack(ids.rows, 2, axis=1)
     follows = sample[1:] >= sample[:-1]
-    if plan.max_sequence_length:  # Its positions hold one id each.
+    if plan.max_sequence_length:  # A sequence has one id per position.
         follows &= (sample[1:] > sample[:-1]) | (position[1:] > position[:-1])
     return [
         Check(
@@ -126,13 +125,13 @@ def _check_splits(ids: FeatureIds, name: str) -> list[Check]:
 
 
 def require_all(checks: Sequence[Check]) -> Any:
-    """Raises for the first that fails; one conditional for all of them.
+    """Raises for the first check that fails; one tf.cond covers all checks.
 
     Returns:
-      What must have run before what was checked is used.
+      The operation that must run before the checked values are used.
 
     Raises:
-      tf.errors.InvalidArgumentError: when it runs.
+      tf.errors.InvalidArgumentError: a check fails, at run time.
     """
     holds = tf.stack([tf.reduce_all(check.holds) for check in checks])
     all_hold = tf.reduce_all(holds)

@@ -1,4 +1,4 @@
-"""NumPy arrays, lists and other values of Python in place of tensors of ids."""
+"""Conversion of NumPy arrays, lists and Python values of ids to tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfembed import errors
 
 __all__ = ["TENSORS", "as_ids", "as_weights", "with_tensors"]
 
-# What needs neither `as_ids` nor `as_weights`.
+# Types that need neither `as_ids` nor `as_weights`.
 TENSORS = (
     tf.Tensor,
     tf.SparseTensor,
@@ -28,15 +28,15 @@ Convert = Callable[[Any, Any, str], Any]
 def with_tensors(
     features: Any, values: Any, convert: Convert, path: str = ""
 ) -> Any:
-    """`values` with tensors where they have values of Python or NumPy.
+    """Replaces values of Python and NumPy in a structure by tensors.
 
-    Lists are ids where a FeatureConfig is, and structure elsewhere. What has
-    another structure than the features is returned as it is: the caller tells
-    of it.
+    A list in the place of a FeatureConfig has ids; other lists are structure.
+    If the structure differs from that of the features it is returned unchanged:
+    the caller raises the error.
 
     Args:
       features: a FeatureConfig or a structure of them.
-      values: structured so, or a part of that.
+      values: a structure like `features`, or a part of it.
       convert: `as_ids` or `as_weights`.
       path: the path of `features` in the whole structure.
     """
@@ -72,17 +72,17 @@ def _child(
 
 
 def as_ids(value: Any, table: Any, path: str) -> Any:
-    """Ids as a tensor of their table's dtype, where they are none yet.
+    """Converts ids to a tensor of their table's dtype, unless they are one.
 
     Args:
-      value: an array, or a list of ids, one a sample: a Tensor; or a list of
-        lists: a RaggedTensor. Anything else is returned as it is.
+      value: an array, or a list of one id per sample, becomes a Tensor; a list
+        of lists becomes a RaggedTensor. Other values are returned unchanged.
       table: the TableConfig.
       path: the feature's name in errors.
 
     Raises:
-      tfembed.errors.DtypeError: no ids of the table's dtype, or integers that
-        do not fit into int64.
+      tfembed.errors.DtypeError: ids of another dtype than the table's, or
+        integers that do not fit into int64.
     """
     wanted = getattr(table, "key_dtype", tf.int64)
     what = "strings" if wanted == tf.string else "integers"
@@ -99,7 +99,7 @@ def as_ids(value: Any, table: Any, path: str) -> Any:
 
 
 def as_weights(value: Any, table: Any, path: str) -> Any:
-    """Weights as a float32 tensor, where they are none yet; as `as_ids`."""
+    """Converts weights to a float32 tensor; else as `as_ids`."""
     del table
 
     def make(weights: Any) -> tf.Tensor:
@@ -109,7 +109,7 @@ def as_weights(value: Any, table: Any, path: str) -> Any:
 
 
 def _narrow(array: np.ndarray[Any, Any], wanted: tf.DType) -> Any:
-    """int64 for integers of NumPy; else what TensorFlow finds, for the checks."""
+    """Converts NumPy integers to int64; other arrays as TensorFlow does."""
     if wanted == tf.string:
         is_text = all(isinstance(x, (str, bytes)) for x in array.ravel())
         return tf.string if is_text else None
@@ -124,8 +124,8 @@ def _converted(
     if isinstance(value, tf.Variable):
         return value.read_value()
     is_list = isinstance(value, (list, tuple))
-    # What has an array: a series of pandas, say. Other values, lists of tensors
-    # too, are left to the caller's checks.
+    # Objects that convert to an array, as a pandas Series. Other values, as
+    # lists of tensors, are left to the caller's checks.
     if not (_is_of_numbers(value) if is_list else hasattr(value, "__array__")):
         return value
     try:
@@ -143,7 +143,7 @@ def _converted(
 
 
 def _is_of_numbers(values: Sequence[Any]) -> bool:
-    """Whether a list has numbers, strings or lists of them, as far as it shows."""
+    """Says whether a list, by its first items, has numbers or strings."""
     return all(
         isinstance(one, (int, float, str, bytes, np.generic)) or _is_list(one)
         for one in values

@@ -1,4 +1,4 @@
-"""A batch's input, as users give it, made ready for the grouped ops."""
+"""Conversion of a batch's input tensors for the grouped ops."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _TYPES = {"dense": "Tensor", "sparse": "SparseTensor", "ragged": "RaggedTensor"}
 
 @dataclasses.dataclass(frozen=True)
 class InputSpec:
-    """How one feature's input is read.
+    """The static description of one feature's input.
 
-    A dequeue is traced once and serves all later steps, so these cannot change
-    from step to step.
+    A dequeue is traced once and serves all later steps, so the spec must be the
+    same in all steps.
 
     Attributes:
       kind: "dense", "sparse" or "ragged".
-      sequence_length: 0 where a sample's ids are combined.
-      batch_size: the samples.
+      sequence_length: 0 if a sample's ids are combined.
+      batch_size: the number of samples.
       id_dtype: tf.int64 or tf.string.
-      validate: whether sparse input is pruned; of a rank above 2 it always is,
+      validate: whether sparse input is pruned; for a rank above 2 it always is,
         as by tf.nn.safe_embedding_lookup_sparse.
     """
 
@@ -60,7 +60,7 @@ class InputSpec:
     validate: bool
 
     def activation_shape(self, dim: int) -> tf.TensorShape:
-        """The shape that the lookup op gives for a table of this width."""
+        """Returns the shape of the lookup op's result for a width of rows."""
         positions = [self.sequence_length] if self.sequence_length else []
         return tf.TensorShape([self.batch_size, *positions, dim])
 
@@ -73,18 +73,18 @@ def spec_of(
     input_shape: tf.TensorShape,
     output_shape: tf.TensorShape,
 ) -> tuple[InputSpec, FeatureIds]:
-    """How an input is read, checked against the feature's output shape.
+    """Makes an input's spec, checked against the feature's output shape.
 
     Args:
-      feature: its FeatureConfig.
-      ids: its tensors, of an input with one batch dimension.
-      path: its name in errors.
-      input_shape: as the user gave it, with a known rank.
-      output_shape: fully defined.
+      feature: the FeatureConfig.
+      ids: the feature's ids, with one batch dimension.
+      path: the feature's name in errors.
+      input_shape: the shape of the user's input, with a known rank.
+      output_shape: the feature's output shape, fully defined.
 
     Returns:
-      The format, and `ids`, checked as they are read where the batch size is
-      not known before.
+      The spec, and `ids`, with a run-time check if the static batch size is not
+      known.
 
     Raises:
       tfembed.errors.ArgumentError: samples that do not fill the output shape.
@@ -100,7 +100,7 @@ def spec_of(
     ):
         length = feature.max_sequence_length
     elif ids.kind == "ragged" and batch is None and output_shape.rank > 1:
-        # One sample for each element, or sequences of any length.
+        # Cannot tell one sample per element from sequences.
         raise errors.ArgumentError(
             f"Input {path} is a RaggedTensor whose number of rows is unknown "
             f"when the function is traced, and its output shape is "
@@ -110,7 +110,7 @@ def spec_of(
         )
     elif ids.kind == "ragged" and batch and size % batch == 0:
         length = size // batch if size > batch else 0
-        if length:  # As in serving: such sequences have no weights.
+        if length:  # As in serving: these sequences have no weights.
             ids = dataclasses.replace(ids, weights=tf.zeros([0], tf.float32))
     expected = size // length if length else size
     if batch is not None and batch != expected:
@@ -149,7 +149,7 @@ def check_same_specs(
     known: Sequence[InputSpec],
     incoming: Sequence[InputSpec],
 ) -> None:
-    """Raises tfembed.errors.ArgumentError where a feature's format changed."""
+    """Raises tfembed.errors.ArgumentError if a feature's spec changed."""
     for path, old, new in zip(paths, known, incoming, strict=True):
         if old.batch_size != new.batch_size:
             raise errors.ArgumentError(
@@ -169,16 +169,16 @@ def check_same_specs(
 
 
 def op_combiner(combiner: Any) -> str:
-    """The combiner that the grouped ops are told for a TableConfig's."""
-    # Features that a user's function combines are looked up id by id; the rest of
-    # such a table's features are not combined.
+    """Returns the grouped ops' combiner for a TableConfig's combiner."""
+    # For a CustomCombiner any will do: its features are looked up id by id, and
+    # the table's other features are sequences.
     return combiner if isinstance(combiner, str) else "sum"
 
 
 def lookup_plans(
     plan: EmbeddingPlan, specs: Sequence[InputSpec]
 ) -> list[FeaturePlan]:
-    """Describes each feature to the grouped ops."""
+    """Makes the FeaturePlan of each feature for the grouped ops."""
     return [
         FeaturePlan(
             table=table,
@@ -199,17 +199,17 @@ def read_batch(
     """Reads one replica's batch and checks all of it.
 
     Args:
-      values: per feature what `read_input` takes.
+      values: per feature an input as `read_input` takes it.
       weights: per feature None or its weights.
-      shapes: the output shapes, as `OutputShapes.with_values` settles them.
+      shapes: the output shapes from `OutputShapes.with_values`.
 
     Returns:
-      Per feature its tensors, and how they are read.
+      Per feature its ids and its spec.
 
     Raises:
       tfembed.errors.ArgumentError: an input or a shape that is not allowed.
       tfembed.errors.DtypeError: ids that are not of the table's dtype, or weights
-        that are no numbers.
+        that are not numbers.
     """
     features, paths = shapes.features, shapes.paths
     ids, specs = [], []
@@ -229,7 +229,7 @@ def read_batch(
 
 
 def check_combines(feature: Any, weights: Any, path: str) -> None:
-    """Raises where a feature's ids are combined, and cannot be with weights."""
+    """Refuses weights for ids that a CustomCombiner combines."""
     if weights is not None and is_custom(feature.table.combiner):
         raise errors.ArgumentError(
             f"Weight specified for {path}, but its table "
@@ -239,12 +239,12 @@ def check_combines(feature: Any, weights: Any, path: str) -> None:
 
 
 def read_input(value: Any, weights: Any, path: str, table: Any) -> FeatureIds:
-    """The ids of a feature as int64 or strings, with one batch dimension.
+    """Converts a feature's input to int64 or string ids, one batch dimension.
 
     Args:
-      value: integer ids, or strings where `table` has them: a Tensor whose last
-        dimension, if it has two or more, is 1; a SparseTensor of rank 2 or
-        above; or a RaggedTensor of rank 2.
+      value: integer ids, or strings if the keys of `table` are strings: a
+        Tensor of rank 1, or of higher rank with a last dimension of 1; a
+        SparseTensor of rank 2 or above; or a RaggedTensor of rank 2.
       weights: None, or floats of the type and structure of `value`.
       path: the feature's name in errors.
       table: its TableConfig.
@@ -267,11 +267,11 @@ def read_input(value: Any, weights: Any, path: str, table: Any) -> FeatureIds:
 
 
 def _flat(value: tf.SparseTensor) -> tf.SparseTensor:
-    """All dimensions but the last as one.
+    """Flattens all dimensions but the last into one.
 
-    An index outside of one of them becomes that of a sample before the first,
-    which engines refuse. (tf.sparse.reshape takes it to another sample, and XLA
-    does not compile that.)
+    An index outside of a dimension becomes a negative sample index, which
+    engines refuse. (tf.sparse.reshape would map it to another sample, and XLA
+    does not compile it.)
     """
     if value.shape.rank == 2:
         return value
@@ -291,7 +291,7 @@ def _flat(value: tf.SparseTensor) -> tf.SparseTensor:
 
 
 def check_ids(dtype: tf.DType, path: str, table: Any) -> None:
-    """Raises DtypeError where a feature's ids are not those of its table."""
+    """Raises DtypeError if a feature's ids cannot be keys of its table."""
     wanted = getattr(table, "key_dtype", tf.int64)
     if dtype == tf.string and wanted != tf.string:
         raise errors.DtypeError(
@@ -313,9 +313,9 @@ def check_ids(dtype: tf.DType, path: str, table: Any) -> None:
 
 
 def checked_weights(value: Any, weights: Any, path: str) -> Any:
-    """The weights of `value` as float32; raises where they do not fit.
+    """Converts the weights of `value` to float32; raises if they do not fit.
 
-    A check of their positions is made by `at_positions_of`, when it runs.
+    `at_positions_of` checks their positions at run time.
     """
     if isinstance(value, tf.Tensor):
         raise errors.ArgumentError(
@@ -340,21 +340,21 @@ def checked_weights(value: Any, weights: Any, path: str) -> Any:
 def as_bag(
     value: Any, weights: Any, feature: Any, path: str
 ) -> tuple[Any, Any]:
-    """Dense ids and weights as a lookup takes them.
+    """Converts dense ids and weights for a lookup that combines them.
 
     Args:
       value: ids [B] or [B, n].
       weights: None, or numbers of the same shape.
-      feature: its FeatureConfig.
-      path: its name in errors.
+      feature: the FeatureConfig.
+      path: the feature's name in errors.
 
     Returns:
-      Ids [B] where a sample has one without a weight, and it is no sequence; else
-      RaggedTensors of the ids and their weights, [B, n].
+      Ids [B] if samples have one id without a weight and are not sequences;
+      else RaggedTensors [B, n] of the ids and of their weights.
 
     Raises:
       tfembed.errors.ArgumentError: another rank; weights of another type or
-        shape, or of one id where it would be a sequence.
+        shape, or for a sequence feature with one id per sample.
     """
     ids = tf.convert_to_tensor(value)
     if ids.shape.rank not in (1, 2):
@@ -364,7 +364,7 @@ def as_bag(
             "cannot be packed: give ids and weights to the layer itself."
         )
     is_one = ids.shape.rank == 1 or (
-        # Sequences of one id are sequences, as those before and after them.
+        # Sequences of length 1 are sequences too.
         ids.shape[1] == 1 and not is_sequence(feature)
     )
     if weights is None:
@@ -385,15 +385,15 @@ def as_bag(
 def weights_in_bags(
     features: Any, weights: Any, feature_config: Any
 ) -> tuple[Any, Any]:
-    """A batch whose weighted dense ids are RaggedTensors, with their weights.
+    """Converts weighted dense ids of a batch, and weights, to RaggedTensors.
 
     Args:
       features: ids, structured as feature_config.
-      weights: structured so too.
+      weights: weights, structured as feature_config.
       feature_config: a structure of FeatureConfigs.
 
     Returns:
-      `features` and `weights`, structured as they were.
+      `features` and `weights` in the same structures.
 
     Raises:
       tfembed.errors.ArgumentError: as `as_bag`.
@@ -421,11 +421,11 @@ def weights_in_bags(
 
 
 def weights_of(weights: Any, shape: tf.TensorShape, path: str) -> tf.Tensor:
-    """The weights of dense ids.
+    """Returns the weights of dense ids as a tensor, checked.
 
     Args:
-      weights: as the user gave them.
-      shape: that of the ids.
+      weights: the user's weights.
+      shape: the shape of the ids.
       path: the feature's name in errors.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The shapes of the activations: configured, then built, then detected.
+"""The shapes of activations, from configs, `build` or the first input.
 
 A feature's output shape is its activations' shape without the table's dim. The
 shape comes from the FeatureConfig, else from the arguments of `build`, else
@@ -48,12 +48,12 @@ WAYS_OUT = (
 
 @dataclasses.dataclass(frozen=True)
 class OutputShapes:
-    """The output shapes as far as they are known, one per feature.
+    """The output shapes, as far as they are known, one per feature.
 
     Attributes:
       features: the flat FeatureConfigs.
-      paths: their names in errors.
-      shapes: what is known; unknown rank for nothing.
+      paths: the features' names in errors.
+      shapes: the known shapes; a shape of unknown rank if nothing is known.
     """
 
     features: Sequence[Any]
@@ -64,11 +64,11 @@ class OutputShapes:
     def configured(
         cls, features: Sequence[Any], paths: Sequence[str]
     ) -> OutputShapes:
-        """The shapes that the FeatureConfigs give."""
+        """Makes the shapes from the FeatureConfigs."""
         return cls(features, paths, [f.output_shape for f in features])
 
     def subset(self, indices: Sequence[int]) -> OutputShapes:
-        """The known shapes of some of the features."""
+        """Returns the shapes of some of the features."""
         return OutputShapes(
             [self.features[i] for i in indices],
             [self.paths[i] for i in indices],
@@ -77,14 +77,14 @@ class OutputShapes:
 
     @property
     def are_defined(self) -> bool:
-        """Whether all of them are known."""
+        """Whether all shapes are fully defined."""
         return all(map(tf.TensorShape.is_fully_defined, self.shapes))
 
     def check_defined(self) -> None:
-        """Raises where a TPU's embedding engine could not be set up yet.
+        """Raises if a shape that a TPU's embedding engine needs is not known.
 
         Raises:
-          tfembed.errors.StateError: a shape is not known.
+          tfembed.errors.StateError: a shape is not fully defined.
         """
         for path, shape in zip(self.paths, self.shapes, strict=True):
             if not shape.is_fully_defined():
@@ -95,7 +95,7 @@ class OutputShapes:
                 )
 
     def with_values(self, values: Sequence[Any]) -> OutputShapes:
-        """The shapes as known with these inputs, one per feature.
+        """Completes the shapes by inputs, one per feature.
 
         Raises:
           tfembed.errors.ArgumentError: as `with_inputs`, or an input that is
@@ -110,14 +110,14 @@ class OutputShapes:
         return self._with(shapes)
 
     def of_other_size(self, values: Sequence[Any]) -> OutputShapes | None:
-        """The shapes for a batch of another number of samples, the last one say.
+        """Returns the shapes for another batch size, as of a smaller last batch.
 
         Args:
           values: the inputs, one per feature.
 
         Returns:
-          None where the inputs differ from the known shapes in more than the
-          first dimension of them all, by the same factor.
+          The shapes; None if the inputs differ from the known shapes by more
+          than a common factor of all first dimensions.
 
         Raises:
           tfembed.errors.ArgumentError: an input that is not allowed, or that
@@ -133,7 +133,7 @@ class OutputShapes:
         return own if len(factors) == 1 else None
 
     def of_cores(self, cores: int) -> OutputShapes:
-        """The shapes when `cores` batches of these shapes are concatenated."""
+        """Returns the shapes of `cores` batches of these shapes, concatenated."""
         if cores == 1:
             return self
         shapes = [
@@ -145,16 +145,16 @@ class OutputShapes:
     def with_given(
         self, input_shapes: Any, batch_size: int | None
     ) -> OutputShapes:
-        """The shapes as known with the arguments of `TPUEmbedding.build`.
+        """Completes the shapes by the arguments of `TPUEmbedding.build`.
 
         Args:
           input_shapes: one tf.TensorShape per feature, or the batch size, or
             None.
-          batch_size: the same for all inputs, or None.
+          batch_size: the batch size of all inputs, or None.
 
         Raises:
-          tfembed.errors.ArgumentError: as `with_inputs`, a FeatureConfig's shape
-            that is known in part only, or a batch size that is no whole number.
+          tfembed.errors.ArgumentError: as `with_inputs`, a partially defined
+            shape in a FeatureConfig, or a batch size that is not an integer.
         """
         if isinstance(input_shapes, numbers.Integral):
             _LOG.warning(
@@ -175,11 +175,11 @@ class OutputShapes:
 
     def _check_completable(self) -> None:
         for path, shape in zip(self.paths, self.shapes, strict=True):
-            if shape:  # Known in part, it stays as it is.
+            if shape:  # A partially known shape is not completed.
                 _check_fully_defined(path, shape)
 
     def with_batch_size(self, batch_size: int) -> OutputShapes:
-        """The shapes as known once all inputs have `batch_size` samples.
+        """Completes the shapes by the batch size of all inputs.
 
         Raises:
           tfembed.errors.ArgumentError: as `with_inputs`.
@@ -196,14 +196,14 @@ class OutputShapes:
         )
 
     def with_inputs(self, shapes: Sequence[tf.TensorShape]) -> OutputShapes:
-        """The shapes as known with inputs of these shapes.
+        """Completes the shapes by the shapes of inputs.
 
-        An output shape is the input's without the last dimension. A shape that
-        is partly known before is never completed.
+        An output shape is the input's shape without the last dimension. A shape
+        that is partially known is never completed.
 
         Raises:
           tfembed.errors.ArgumentError: a scalar or an unknown rank, a shape that
-            contradicts what is known, or a dimension that stays unknown.
+            contradicts the known one, or a dimension that stays unknown.
         """
         return self._with(
             [
@@ -218,14 +218,14 @@ class OutputShapes:
             self.paths, self.shapes, incoming, strict=True
         ):
             _check_consistent(path, old, new)
-            # A TensorShape is true where its rank is known.
+            # bool(TensorShape) is True if the rank is known.
             filled.append(old if old else new)
             _check_fully_defined(path, filled[-1])
         return dataclasses.replace(self, shapes=filled)
 
 
 def is_sequence(feature: Any) -> bool:
-    """Whether input of rank 2 gives one activation per id."""
+    """Says whether input of rank 2 gives one activation per id."""
     return feature.max_sequence_length > 0 and not feature.output_shape
 
 
@@ -243,15 +243,15 @@ def _of_input_shape(feature: Any, shape: tf.TensorShape) -> tf.TensorShape:
 
 
 def detected_input_shape(feature: Any, value: Any, path: str) -> tf.TensorShape:
-    """The static shape of an input, with a sequence's length put in.
+    """Returns the static shape of an input, with the length of sequences.
 
     Args:
-      feature: its FeatureConfig.
+      feature: the FeatureConfig.
       value: a Tensor, SparseTensor or RaggedTensor.
       path: the feature's name in errors.
 
     Raises:
-      tfembed.errors.ArgumentError: a rank that is not allowed, or another type.
+      tfembed.errors.ArgumentError: a rank or type that is not allowed.
     """
     shape: Any = getattr(value, "shape", None)
     if isinstance(value, tf.RaggedTensor):
@@ -275,7 +275,7 @@ def detected_input_shape(feature: Any, value: Any, path: str) -> tf.TensorShape:
 
 
 def warn_if_ignored(feature: Any, rank: int | None, path: str) -> None:
-    """Warns where input of this rank is no sequence, though asked for."""
+    """Warns if `max_sequence_length` has no effect for input of this rank."""
     if rank is not None and rank > 2 and feature.max_sequence_length:
         _LOG.warning(
             "Input %s has rank %d: its last dimension is "
@@ -312,11 +312,11 @@ def _bad_rank(
 def _check_consistent(
     path: str, old: tf.TensorShape, new: tf.TensorShape
 ) -> None:
-    """Raises where an incoming output shape contradicts the known one.
+    """Raises if an incoming output shape contradicts the known one.
 
-    An incoming shape of rank 1 or 2 may have a lower rank than the known one: a
-    ragged tensor's output shape may divide its samples further, which is
-    checked where the input is read.
+    An incoming shape of rank 1 or 2 may have a lower rank than the known one:
+    the output shape of a ragged tensor may split its samples further, which is
+    checked when the input is read.
     """
     if not old or not new or (new.rank in (1, 2) and old.rank > new.rank):
         return
@@ -337,7 +337,7 @@ def _check_fully_defined(path: str, shape: tf.TensorShape) -> None:
 
 
 def with_shape(tensor: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
-    """`tensor`, known to have as many elements as `shape`, in that shape."""
+    """Reshapes `tensor`, which has as many elements as `shape`, to `shape`."""
     if tensor.shape.rank == shape.rank:
         tensor.set_shape(shape)
         return tensor
@@ -349,12 +349,12 @@ def check_gradient(gradient: Any, shape: tf.TensorShape, path: str) -> None:
 
     Args:
       gradient: a tensor, or None.
-      shape: the activations'; where its rank is not known yet, all fit.
+      shape: the activations' shape; an unknown rank fits all gradients.
       path: the feature's name in errors.
 
     Raises:
-      tfembed.errors.ArgumentError: no tensor, or another shape.
-      tfembed.errors.DtypeError: no real numbers.
+      tfembed.errors.ArgumentError: not a tensor, or another shape.
+      tfembed.errors.DtypeError: not real numbers.
     """
     if gradient is None:
         return
@@ -382,16 +382,16 @@ def op_gradient(
     path: str,
     keeps_shape: bool = False,
 ) -> tf.Tensor:
-    """A gradient as the update op takes it.
+    """Converts a gradient for the update op.
 
     Args:
-      gradient: the gradient with respect to a feature's activations, which
-        `check_gradient` has seen; None for 0.
-      shape: the activations'.
-      sequence_length: the sequence length of the feature, 0 where a sample's ids
+      gradient: the gradient with respect to a feature's activations, checked by
+        `check_gradient`; None for 0.
+      shape: the activations' shape.
+      sequence_length: the sequence length of the feature, 0 if a sample's ids
         are combined.
       path: the feature's name in errors.
-      keeps_shape: whether it stays in the shape of the activations.
+      keeps_shape: whether the gradient keeps the shape of the activations.
 
     Returns:
       float32 [B, dim], or [B, sequence_length, dim].
@@ -411,7 +411,7 @@ def op_gradient(
 
 
 def _warn_of_no_gradient(path: str) -> None:
-    """Says that a feature trains nothing: where TensorFlow does, and Keras."""
+    """Warns that a feature has no gradient, when TensorFlow and Keras do."""
     text = (
         f"No gradient passed for feature {path}, sending zero gradient. This "
         "may not be correct behavior for certain optimizers like Adam."

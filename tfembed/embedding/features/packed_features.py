@@ -1,16 +1,19 @@
 """All features of a batch in a few tensors, for cheap calls of functions.
 
 A tf.function call pays for each tensor that it is given: 26 RaggedTensors cost
-2 ms. So tf.data concatenates them, on its own threads, and the function takes
-them apart.
+2 ms. So tf.data concatenates them, on its own threads, and the function splits
+them.
 
-    ids      every feature's ids, one feature behind the other, each at a multiple
-             of 64 bytes: so a feature's ids are a view of them, and no copy
-    strings  the same of features whose ids are strings; None without any
+    ids      the ids of all features, one feature after the other, each aligned
+    to
+             64 bytes, so that a feature's ids are a view and not a copy
+    strings  the ids of features with string ids; None if there are none
     rows     dense: nothing; ragged: the row splits; sparse: the dense shape,
-             then the indices, row by row; at multiples of 64 bytes too
-    weights  those of the weighted features
-    sizes    [3, features]: how much of each of them is a feature's
+             then the indices, row by row; aligned to 64 bytes too
+    weights  the weights of the weighted features
+    sizes    [3, features]: the part of ids (or strings), rows and weights of
+    each
+             feature
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ __all__ = [
 
 
 def parts_of(value: Any, weights: Any, path: str) -> tuple[Any, ...]:
-    """Kind, ids, rows and weights of one feature, each of rank 1.
+    """Returns kind, ids, rows and weights of one feature, each of rank 1.
 
     Raises:
       tfembed.errors.ArgumentError, tfembed.errors.DtypeError: as `pack_features`.
@@ -83,7 +86,7 @@ def _check_ids(dtype: tf.DType, path: str) -> None:
 
 
 def shape_of(value: Any, path: str) -> tf.TensorShape:
-    """The parts of a batch that never change: not the ids of a sample.
+    """Returns the static shape of a feature, without the ids per sample.
 
     Raises:
       tfembed.errors.ArgumentError: a Tensor with two unknown dimensions.
@@ -103,7 +106,7 @@ def shape_of(value: Any, path: str) -> tf.TensorShape:
 def feature_of(
     kind: str, ids: tf.Tensor, rows: tf.Tensor, shape: tf.TensorShape
 ) -> Any:
-    """The feature of such parts."""
+    """Makes the tensor of a feature from its parts."""
     return _FEATURES[kind](ids, rows, shape)
 
 
@@ -119,7 +122,7 @@ def _ragged(ids: tf.Tensor, rows: tf.Tensor, shape: tf.TensorShape) -> Any:
 
 
 def _sparse(ids: tf.Tensor, rows: tf.Tensor, shape: tf.TensorShape) -> Any:
-    # Dimensions that are known stay known in a function.
+    # Sets the static shape, which functions need.
     dense_shape = tf.stack(
         [
             rows[i] if size is None else tf.constant(size, tf.int64)
@@ -142,7 +145,7 @@ Split = Callable[[tf.Tensor, tf.Tensor, int], list[tf.Tensor]]
 
 
 def aligned(parts: Sequence[tf.Tensor]) -> tf.Tensor:
-    """int64 parts behind each other, as `ops.split_aligned` finds them."""
+    """Concatenates int64 parts with the alignment of `ops.split_aligned`."""
     if not parts:
         return tf.zeros([0], tf.int64)
     pads = _pads(tf.stack([tf.size(one, out_type=tf.int64) for one in parts]))
@@ -153,14 +156,14 @@ def aligned(parts: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def _pads(sizes: tf.Tensor) -> tf.Tensor:
-    """The padding that fills up columns of such `sizes`."""
+    """Returns the padding after each part of the given `sizes`."""
     return tf.math.floormod(-sizes, tf.constant(ops.ALIGNED, tf.int64))
 
 
 def split_by_tensorflow(
     values: tf.Tensor, sizes: tf.Tensor, num: int
 ) -> list[tf.Tensor]:
-    """As `ops.split_aligned`, for programs that know no op of tfembed."""
+    """Splits as `ops.split_aligned`, for programs without tfembed's ops."""
     both = tf.reshape(tf.stack([sizes, _pads(sizes)], 1), [-1])
     return tf.split(values, both, num=2 * num)[::2]
 
@@ -168,7 +171,7 @@ def split_by_tensorflow(
 def split_strings(
     values: tf.Tensor, sizes: tf.Tensor, num: int
 ) -> list[tf.Tensor]:
-    """Strings, which lie one right behind the other."""
+    """Splits strings, which are concatenated without padding."""
     return tf.split(values, sizes, num=num)
 
 
@@ -181,10 +184,10 @@ class PackedFeatures(tf.experimental.ExtensionType):
       rows: int64 [m].
       weights: float32 [w].
       sizes: int64 [3, features].
-      paths: the features' paths in the structure that was packed.
+      paths: the features' paths in the packed structure.
       kinds: per feature "dense", "ragged" or "sparse".
-      are_strings: per feature, whether its ids are.
-      shapes: per feature, as far as they were known.
+      are_strings: per feature, whether its ids are strings.
+      shapes: per feature its static shape, as far as it was known.
       weighted: per feature, whether it has weights.
     """
 
@@ -204,18 +207,18 @@ class PackedFeatures(tf.experimental.ExtensionType):
 
         @classmethod
         def from_value(cls, value: Any) -> Any:
-            """The value's, whatever the number of its ids: one trace for all."""
+            """Makes a value's spec for any number of ids: one trace for all."""
             return cls(**_fields(value.specs, value.form))
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """The tensors, which differ from batch to batch."""
+        """Returns the tensors, whose values differ from batch to batch."""
         strings = [] if self.strings is None else [self.strings]
         return [self.ids, self.rows, self.weights, self.sizes, *strings]
 
     @property
     def specs(self) -> list[tf.TensorSpec]:
-        """The specs of `tensors`, whatever the number of ids."""
+        """Returns the specs of `tensors` for any number of ids."""
         return [
             tf.TensorSpec([None], tf.int64),
             tf.TensorSpec([None], tf.int64),
@@ -230,7 +233,7 @@ class PackedFeatures(tf.experimental.ExtensionType):
 
     @property
     def form(self) -> tuple[Any, ...]:
-        """The description that all batches share, for `assemble`."""
+        """Returns the static fields, equal for all batches, for `assemble`."""
         return (
             self.paths,
             self.kinds,
@@ -242,10 +245,10 @@ class PackedFeatures(tf.experimental.ExtensionType):
     def unpack(
         self, *, by_tensorflow: bool = False
     ) -> tuple[list[Any], list[Any]]:
-        """The features, flat, and per feature its weights or None.
+        """Returns the flat features, and per feature its weights or None.
 
         Args:
-          by_tensorflow: by TensorFlow's own ops, which copy.
+          by_tensorflow: whether to split by TensorFlow's own ops, which copy.
         """
         n = len(self.kinds)
         split = ops.split_aligned
@@ -288,7 +291,7 @@ class PackedFeatures(tf.experimental.ExtensionType):
 def assemble(
     tensors: Sequence[tf.Tensor], form: Sequence[Any]
 ) -> PackedFeatures:
-    """The batch of such `tensors` and `form`."""
+    """Makes a batch from its `tensors` and `form`."""
     return PackedFeatures(**_fields(tensors, form))
 
 
@@ -375,16 +378,16 @@ def unpacked(
     *,
     by_tensorflow: bool = False,
 ) -> tuple[list[Any], list[Any]]:
-    """The flat features and weights of a packed batch.
+    """Returns the flat features and weights of a packed batch.
 
     Args:
       packed: the batch.
-      structure: what it must have the paths of, a structure of FeatureConfigs.
-      weights: what was given beside it.
+      structure: a structure of FeatureConfigs, whose paths the batch must have.
+      weights: the caller's separate argument, which must be None.
       by_tensorflow: as for `PackedFeatures.unpack`.
 
     Raises:
-      tfembed.errors.ArgumentError: weights beside it, or other features.
+      tfembed.errors.ArgumentError: separate weights, or other features.
     """
     if weights is not None:
         raise errors.ArgumentError(

@@ -1,4 +1,4 @@
-"""Gather with TensorFlow's own ops, and combine the rows of each sample."""
+"""Gathers and combines rows by TensorFlow's own ops."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pooling:
-    """How one feature is looked up.
+    """The lookup options of one feature.
 
     Attributes:
       dim: the rows' width.
       combiner: "sum", "mean" or "sqrtn".
       validate: prune sparse input.
       has_vocabulary: whether ids below 0 are invalid.
-      sequence_length: the sequence length for input of rank 2; 0 combines.
+      sequence_length: the length of sequences for input of rank 2; 0: combine.
     """
 
     dim: int
@@ -46,18 +46,18 @@ class Pooling:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Wanted:
-    """The ids whose rows a feature needs, and what it makes of the rows.
+    """The ids whose rows a feature needs, and the function of these rows.
 
     Attributes:
       ids: ids of any shape [...].
-      activations: the activations of their rows [..., dim].
+      activations: a function from their rows [..., dim] to the activations.
     """
 
     ids: tf.Tensor
     activations: Callable[[tf.Tensor], tf.Tensor]
 
     def reshaped(self, shape: tf.TensorShape) -> Wanted:
-        """This lookup, with activations of another shape."""
+        """Returns this lookup with its activations reshaped."""
         return Wanted(
             self.ids, lambda rows: tf.reshape(self.activations(rows), shape)
         )
@@ -74,7 +74,7 @@ def want_sparse(
 
     Returns:
       Activations [..., dim], or [B, sequence_length, dim] for a sequence of rank
-      2: an id at column j is at position j, what is behind the length is dropped.
+      2: the id in column j is at position j; ids beyond the length are dropped.
 
     Raises:
       tfembed.errors.UnsupportedError: another rank than 2, for XLA.
@@ -91,7 +91,7 @@ def want_sparse(
     if rank != 2:
         _refuse_xla(f"sparse input {path} of another rank than 2")
         matrix = tf.stack([tf.reduce_prod(lead), ids.dense_shape[-1]])
-        ids = tf.sparse.reshape(ids, matrix)  # -1 cannot be told of no ids.
+        ids = tf.sparse.reshape(ids, matrix)  # -1 is ambiguous without ids.
 
     def combined(rows: tf.Tensor) -> tf.Tensor:
         pooled = combine_floats(
@@ -117,11 +117,11 @@ def want_ragged(
     *,
     path: str,
 ) -> Wanted:
-    """Combines the samples of `ids`, or cuts and pads them as sequences.
+    """Combines the samples of `ids`, or truncates and pads them to sequences.
 
-    An output shape with as many elements as there are samples combines; one
+    An output shape with as many elements as there are samples combines; a shape
     with L times as many makes sequences of length L, without combiner and
-    weights. Nothing is pruned.
+    weights. No ids are pruned.
 
     Returns:
       Activations [B, dim], [B, sequence_length, dim], or [*output_shape, dim].
@@ -130,7 +130,7 @@ def want_ragged(
       tfembed.errors.ArgumentError: an output shape that does not fit.
       tfembed.errors.UnsupportedError: sequences, for XLA.
       tf.errors.InvalidArgumentError: when it runs: row splits that do not begin
-        at 0, fall, or do not end at the number of ids.
+        at 0, decrease, or do not end at the number of ids.
     """
     length = how.sequence_length
     if output_shape:
@@ -165,10 +165,10 @@ def want_ragged(
 def sequence_length_of(
     batch: int | None, output_shape: tf.TensorShape, path: str
 ) -> int:
-    """The positions of a sample, by its feature's output shape; 0 combines.
+    """Returns the sequence length by a feature's output shape; 0: combine.
 
     Raises:
-      tfembed.errors.ArgumentError: a shape that is no multiple of the batch.
+      tfembed.errors.ArgumentError: a shape that is not a multiple of the batch.
     """
     size = output_shape.num_elements()
     if not batch or not size or size % batch:
@@ -181,7 +181,7 @@ def sequence_length_of(
 
 
 def _refuse_xla(what: str) -> None:
-    """Raises where XLA would fail on an op that it does not have."""
+    """Raises inside of XLA functions, for ops that XLA does not have."""
     if traced_for_xla():
         raise errors.UnsupportedError(
             f"XLA does not compile TensorFlow's ops that look up {what}. Look "
@@ -191,7 +191,7 @@ def _refuse_xla(what: str) -> None:
 
 
 def _after(check: Any, ids: tf.Tensor) -> tf.Tensor:
-    """`ids`, once a check has passed."""
+    """Returns `ids` with a control dependency on a check."""
     if check is None:
         return ids
     with tf.control_dependencies([check]):
@@ -199,11 +199,12 @@ def _after(check: Any, ids: tf.Tensor) -> tf.Tensor:
 
 
 def check_indices(ids: tf.SparseTensor, path: str) -> Any:
-    """An op that fails where indices are outside; None where it has run.
+    """Makes an op that fails for indices out of bounds; None in eager mode.
 
-    Sums pass over samples below 0, and on a GPU over those behind the last one.
+    Segment sums ignore negative samples, and on a GPU also samples beyond the
+    last one.
     """
-    # Without ids the lowest is the greatest number there is.
+    # Without ids the minimum is the greatest int64.
     lowest = tf.reduce_min(ids.indices, 0)
     highest = tf.reduce_max(ids.indices, 0)
     inside = (lowest >= 0) & (highest < ids.dense_shape)
@@ -217,10 +218,10 @@ def check_indices(ids: tf.SparseTensor, path: str) -> Any:
 
 
 def _check_splits(ids: tf.RaggedTensor, path: str) -> Any:
-    """An op that fails; None where it has run."""
+    """Makes an op that fails for bad row splits; None in eager mode."""
     splits = ids.row_splits
     size = tf.size(ids.values, splits.dtype)
-    # Sums would pass over some of them: those that end as far off as they begin.
+    # Segment sums ignore some bad splits: those with equal errors at both ends.
     is_whole = (
         tf.equal(splits[0], 0)
         & tf.equal(splits[-1], size)
@@ -266,10 +267,10 @@ def combine_floats(
     num_samples: tf.Tensor,
     combiner: str,
 ) -> tf.Tensor:
-    """As `ops.combine`, for tables that may hold other numbers than floats.
+    """Combines rows by `ops.combine`; refuses rows that are not floats.
 
     Raises:
-      tfembed.errors.DtypeError: rows that are no floats.
+      tfembed.errors.DtypeError: rows that are not floats.
     """
     if not rows.dtype.is_floating:
         raise errors.DtypeError(
@@ -285,22 +286,22 @@ def static_rows(
     *,
     sums_gradients: bool = False,
 ) -> list[tf.Tensor]:
-    """The rows [..., dim] of ids [...]; an id that the table lacks is an error.
+    """Returns the rows [..., dim] of ids [...]; refuses ids out of bounds.
 
     Args:
       table: the variable or tensor.
-      wanted: paths, which errors name, and ids of any integer dtype.
-      sums_gradients: whether the gradient with respect to a variable has each id
-        once; else it has an entry for each that was looked up.
+      wanted: pairs of a path, for errors, and ids of any integer dtype.
+      sums_gradients: whether the gradient with respect to a variable has one
+        entry per distinct id; else it has one per looked-up id.
 
     Raises:
-      tf.errors.InvalidArgumentError: when it runs: an id that is not there.
+      tf.errors.InvalidArgumentError: when it runs: an id out of bounds.
     """
     ids = [(path, _gatherable(of_one, wanted)) for path, of_one in wanted]
     if not tf.executing_eagerly():
         ids = [(path, _in_vocabulary(one, table, path)) for path, one in ids]
         return _gathered(table, [one for _, one in ids], sums_gradients)
-    # On the host the gather itself finds it, and eager ops are dear.
+    # On the host the gather checks ids itself; eager ops are expensive.
     try:
         rows = _gathered(table, [one for _, one in ids], sums_gradients)
     except tf.errors.InvalidArgumentError:
@@ -314,7 +315,7 @@ def static_rows(
 def gathered_once(
     table: Any, distinct: tf.Tensor, positions: tf.Tensor
 ) -> tf.Tensor:
-    """Rows of `distinct` ids [m], each at its positions: [n] numbers below m.
+    """Gathers rows of `distinct` ids [m] once, then repeats them by index [n].
 
     The gradient with respect to a variable has m entries.
     """
@@ -322,7 +323,8 @@ def gathered_once(
     @tf.custom_gradient
     def spread(rows: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tf.Tensor]]:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            # A gather's gradient would be slices, made dense with a warning.
+            # The gradient of tf.gather would be IndexedSlices, made dense with
+            # a warning.
             return tf.math.unsorted_segment_sum(
                 upstream, positions, tf.shape(rows)[0]
             )
@@ -353,7 +355,7 @@ def _gathered(
 def _gatherable(
     ids: tf.Tensor, wanted: Sequence[tuple[str, tf.Tensor]]
 ) -> tf.Tensor:
-    """`ids` in a dtype that gathers take, the same for all that are wanted."""
+    """Casts all `ids` to one dtype that tf.gather takes."""
     dtypes = {of_one.dtype for _, of_one in wanted}
     if len(dtypes) == 1 and ids.dtype in (tf.int32, tf.int64):
         return ids
@@ -366,10 +368,10 @@ def _check(table: Any, ids: Sequence[tuple[str, tf.Tensor]]) -> None:
 
 
 def _in_vocabulary(ids: tf.Tensor, table: Any, path: str) -> tf.Tensor:
-    """`ids`, once it is known that `table` has them all.
+    """Returns `ids` after a check that they are rows of `table`.
 
-    A GPU gathers zeros for others in silence. Without ids the lowest is the
-    greatest number of their dtype and the highest the least, which passes.
+    A GPU silently gathers zeros for other ids. Without ids the minimum is the
+    greatest number of the dtype and the maximum the least, so the check passes.
     """
     size = tf.cast(tf.shape(table)[0], tf.int64)
     lowest, highest = tf.reduce_min(ids), tf.reduce_max(ids)

@@ -29,16 +29,17 @@ __all__ = [
 ]
 
 _THEIRS = tf.tpu.experimental.embedding
-# The rules that TensorFlow's Python has for a TPU's embedding engine.
+# The update rules that TensorFlow's Python API has for a TPU's embedding
+# engine.
 RULES = ("SGD", "Adagrad", "AdagradMomentum", "FTRL", "Adam")
 
 
 def why_not_tensorflows(config: Any, rule: Any) -> str | None:
-    """Why TensorFlow's embedding ops cannot hold a table; None if they can.
+    """Says why TensorFlow's ops cannot hold a table; None if they can.
 
     Args:
-      config: its TableConfig.
-      rule: its update rule, or None.
+      config: the TableConfig.
+      rule: the table's update rule, or None.
     """
     if config.vocabulary_size is None:
         return "it has no vocabulary_size"
@@ -56,7 +57,7 @@ def why_not_tensorflows(config: Any, rule: Any) -> str | None:
 
 
 def tensorflow_tables(plan: EmbeddingPlan) -> list[Any]:
-    """TensorFlow's TableConfigs of the plan's tables, which it can hold."""
+    """Makes TensorFlow's TableConfigs of the plan's tables."""
     return [
         _THEIRS.TableConfig(
             vocabulary_size=config.vocabulary_size,
@@ -72,7 +73,7 @@ def tensorflow_tables(plan: EmbeddingPlan) -> list[Any]:
 
 
 def tensorflow_features(plan: EmbeddingPlan) -> list[Any]:
-    """TensorFlow's FeatureConfigs of the plan's features, with their tables."""
+    """Makes TensorFlow's FeatureConfigs of the plan's features."""
     tables = tensorflow_tables(plan)
     return [
         _THEIRS.FeatureConfig(
@@ -93,11 +94,11 @@ def tensorflow_features(plan: EmbeddingPlan) -> list[Any]:
 def tensorflow_optimizer(
     rule: optimizers.Optimizer, name: str | None = None
 ) -> Any:
-    """TensorFlow's optimizer with a rule's parameters.
+    """Makes TensorFlow's optimizer with a rule's parameters.
 
     Args:
       rule: the rule.
-      name: which of `RULES`; None: that of the rule.
+      name: a name in `RULES`; None: the rule's own.
     """
     made = getattr(_THEIRS, name or type(rule).__name__)
     taken = inspect.signature(made).parameters
