@@ -252,6 +252,7 @@ absl::Status LockedSinks::Open(OpKernelContext* context,
   TF_RETURN_IF_ERROR(Lock());
   views_.resize(tables_.size());
   num_rows_.resize(tables_.size(), -1);
+  drops_.resize(tables_.size());
   int slot = 0;
   for (int t = 0; t < tables_.size(); ++t) {
     TF_RETURN_IF_ERROR(Check(t, spec.dims[t], *rules[t], &slot));
@@ -310,6 +311,7 @@ absl::Status LockedSinks::Check(int t, int64_t dim, const UpdateRule& rule,
   const std::string what = absl::StrCat("table ", t);
   if (!tables_[t].is_static()) {
     TF_RETURN_IF_ERROR(CheckDim(*tables_[t].table, what, dim));
+    drops_[t] = tables_[t].table->table()->drops();
     return CheckSlots(*tables_[t].table, rule);
   }
   TF_RETURN_IF_ERROR(
@@ -345,6 +347,9 @@ absl::Status LockedSinks::Write(OpKernelContext* context,
   for (int t = 0; t < tables_.size(); ++t) {
     if (!tables_[t].is_static()) {
       sinks_.push_back(tables_[t].table->table()->Write());
+      if (tables_[t].table->table()->drops() != drops_[t]) {
+        TF_RETURN_IF_ERROR(CheckSlots(*tables_[t].table, *rules[t]));
+      }
       continue;
     }
     float* rows;

@@ -61,6 +61,7 @@ class LockedSinks {
   std::vector<StaticTable> views_;
   std::vector<std::unique_ptr<RowSink>> sinks_;
   std::vector<int64_t> num_rows_;
+  std::vector<uint32_t> drops_;  // Of hash tables, when their slots were seen.
 };
 
 // Trains all tables with the gradients of a batch's activations, wherever the

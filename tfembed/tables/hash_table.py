@@ -591,7 +591,8 @@ class HashTable(ShardedTable):
 
         Then another optimizer may be attached, whose slots begin from their
         initial values. Trace functions that train again: their traces have the
-        first optimizer's rule.
+        first optimizer's rule. An update that another thread begins meanwhile is
+        refused with tf.errors.FailedPreconditionError, and changes nothing.
 
         Raises:
           tfembed.errors.UnsupportedError: the table belongs to a graph of

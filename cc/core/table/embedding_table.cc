@@ -251,7 +251,15 @@ absl::Status EmbeddingTable::DropSlots() {
   layout_.num_slots = 0;
   layout_.row_wise = 0;
   new_tail_.erase(new_tail_.begin(), new_tail_.begin() + words);
+  ++drops_;
   return absl::OkStatus();
+}
+
+absl::Status EmbeddingTable::CheckDrops(uint32_t drops) const {
+  if (drops_ == drops) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "The slots of the table were dropped while an update began; nothing was "
+      "changed. Attach an optimizer, and update again.");
 }
 
 uint64_t EmbeddingTable::seed() const {

@@ -309,6 +309,10 @@ class EmbeddingTable {
   // lay its own out then. ResourceExhausted leaves all as it was.
   absl::Status DropSlots();
 
+  // How often slots were dropped: whoever has seen the slots, and makes a sink,
+  // looks again where this number is another one then.
+  uint32_t drops() const { return drops_; }
+
   // Draws the initial rows of missing keys from another seed.
   void SetSeed(uint64_t seed);
 
@@ -388,7 +392,8 @@ class EmbeddingTable {
   // For grouped lookups: read locks on all stripes while it lives.
   std::unique_ptr<RowSource> Read() const;
 
-  // For grouped updates. The sink borrows the table.
+  // For grouped updates. The sink borrows the table. Where slots are dropped
+  // before it holds the table, its hold is refused (FailedPrecondition).
   std::unique_ptr<RowSink> Write();
 
  private:
@@ -431,6 +436,10 @@ class EmbeddingTable {
   absl::Status PinWrites(Bound* bound, RowWrites* writes,
                          absl::Span<const int64_t>* keys) const;
   static absl::Status NoMemoryToPin(int64_t keys);
+
+  // FailedPrecondition where slots were dropped since there were `drops`.
+  // REQUIRES: the caller holds batches_.
+  absl::Status CheckDrops(uint32_t drops) const;
   // Writes a batch all of whose rows are there, if such a batch is faster this
   // way; false: nothing was done.
   bool WriteInOrder(absl::Span<const int64_t> keys, RowWrites writes,
@@ -626,6 +635,7 @@ class EmbeddingTable {
 
   int64_t hand_ ABSL_GUARDED_BY(batches_) = 0;  // See Bound.
   std::atomic<uint32_t> steps_{0};
+  std::atomic<uint32_t> drops_{0};
   mutable Counter hits_, misses_;
   Counter admitted_, refused_, evicted_, nan_rows_;
 };

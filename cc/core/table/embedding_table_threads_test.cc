@@ -129,6 +129,8 @@ TEST(Threads, SetSlotsWhileOthersReadAndWrite) {
     }
   });
   EXPECT_TRUE(table->SetSlots({"adagrad", {"accumulators"}, {0.1f}}).ok());
+  EXPECT_TRUE(table->DropSlots().ok());
+  EXPECT_TRUE(table->SetSlots({"adagrad", {"accumulators"}, {0.1f}}).ok());
   writer.join();
   stop = true;
   reader.join();

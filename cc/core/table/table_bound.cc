@@ -84,6 +84,10 @@ absl::Status EmbeddingTable::Bound::TryPin(absl::Span<const int64_t> keys,
   }
   pinned_ = std::move(distinct);
   hold_ = std::unique_lock<SharedMutex>(table_.batches_);
+  if (trains_) {
+    const absl::Status kept = table_.CheckDrops(drops_);
+    if (!kept.ok()) return kept;
+  }
   new_ = CountNew(inserts.data() == keys.data() ? pinned_ : Distinct(inserts));
   const int64_t new_keys =
       std::accumulate(new_.begin(), new_.end(), int64_t{0});

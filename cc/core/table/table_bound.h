@@ -31,7 +31,8 @@ namespace tfembed {
 class EmbeddingTable::Bound final : public TableHold {
  public:
   // `trains`: whether the table's admission policy decides on new keys.
-  Bound(EmbeddingTable* table, bool trains) : table_(*table), trains_(trains) {}
+  Bound(EmbeddingTable* table, bool trains)
+      : table_(*table), trains_(trains), drops_(table->drops()) {}
   Bound(const Bound&) = delete;
   Bound& operator=(const Bound&) = delete;
   ~Bound() override { table_.store_->Withdraw(promised_); }
@@ -96,6 +97,7 @@ class EmbeddingTable::Bound final : public TableHold {
 
   EmbeddingTable& table_;
   const bool trains_;
+  const uint32_t drops_;  // When the batch began.
   std::unique_lock<SharedMutex> hold_;
   std::vector<Id> pinned_;
   Counts new_ = {};       // Keys that the batch inserts.

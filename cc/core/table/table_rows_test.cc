@@ -118,6 +118,16 @@ TEST(TableSink, InsertsMissingIdsWithInitialRowAndSlots) {
   }
 }
 
+TEST(TableSink, IsRefusedATableWhoseSlotsWereDroppedSinceItWasMade) {
+  auto table = MakeTestTable(1);
+  ASSERT_TRUE(table->SetSlots({"adagrad", {"a"}, {5}}).ok());
+  const auto sink = table->Write();
+  ASSERT_TRUE(table->DropSlots().ok());
+  EXPECT_EQ(sink->hold()->Pin({}).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(table->Write()->hold()->Pin({}).ok());
+}
+
 TEST(TableSink, GivesTheRowsThatLookupsRead) {
   auto table = MakeTestTable(2);
   std::vector<MutableRow> rows;

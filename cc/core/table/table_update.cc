@@ -156,7 +156,8 @@ class EmbeddingTable::Sink final : public RowSink {
   // The hold on a table without a bound.
   class OpenHold final : public TableHold {
    public:
-    explicit OpenHold(EmbeddingTable* table) : table_(table) {}
+    explicit OpenHold(EmbeddingTable* table)
+        : table_(table), drops_(table->drops()) {}
 
     uintptr_t order() const override {
       return reinterpret_cast<uintptr_t>(table_);
@@ -164,12 +165,13 @@ class EmbeddingTable::Sink final : public RowSink {
     bool is_bounded() const override { return false; }
     absl::Status Pin(absl::Span<const int64_t> /*ids*/) override {
       hold_ = std::shared_lock<SharedMutex>(table_->batches_);
-      return absl::OkStatus();
+      return table_->CheckDrops(drops_);
     }
     void MakeRoom() override {}
 
    private:
     EmbeddingTable* const table_;
+    const uint32_t drops_;  // When the sink was made.
     std::shared_lock<SharedMutex> hold_;
   };
 
