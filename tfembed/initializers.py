@@ -1,10 +1,10 @@
 """Initial rows of hash tables, drawn by key.
 
-A key that was never written has an initial row, which the table computes from
-its seed, the key and the column alone (`cc/core/rows/initial_rows.h`). So an
-initializer here is a description, `RowInitializer`, and this file translates
-the initializers of TensorFlow and Keras into it. `RowIdInitializer` is for
-tables with a vocabulary.
+A missing key has an initial row, which the table computes from its seed, the
+key and the column (`cc/core/rows/initial_rows.h`). So an initializer of a hash
+table is a description, a `RowInitializer`; this file translates the
+initializers of TensorFlow and Keras. `RowIdInitializer` is for tables with a
+vocabulary.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = [
     "row_initializer",
 ]
 
-# TensorFlow's and Keras' correction for the mass that truncation at two
-# standard deviations removes.
+# The correction of TensorFlow and Keras for the variance that truncation at
+# two standard deviations removes.
 _TRUNCATED_STDDEV = 0.87962566103423978
 
 KNOWN_FORMS = (
@@ -51,7 +51,7 @@ _NUM_ARGUMENTS = {
 
 @dataclasses.dataclass(frozen=True)
 class RowInitializer:
-    """The rule for the row of a missing key.
+    """Describes the initial row of a missing key.
 
     kind                arguments       a column of the row
     "constant"          (value,)        value
@@ -62,12 +62,12 @@ class RowInitializer:
 
     Attributes:
       kind: one of the kinds above.
-      arguments: the finite numbers that the kind takes.
+      arguments: the finite arguments of the kind.
       seed: the table's seed; None: the table chooses one.
 
     Raises:
-      tfembed.errors.ArgumentError: an unknown kind, or arguments that are too
-        few, too many, not finite or out of order.
+      tfembed.errors.ArgumentError: the kind is unknown, or there are too few
+        or too many arguments, or they are not finite or out of order.
     """
 
     kind: str
@@ -107,7 +107,7 @@ class RowInitializer:
 class RowIdInitializer:
     """Fills row i of a table with a vocabulary with the number i + offset.
 
-    Equals `tf.tpu.experimental.embedding.RowIdInitializer`, which tables accept
+    Like `tf.tpu.experimental.embedding.RowIdInitializer`, which tables accept
     too.
 
     Attributes:
@@ -122,8 +122,8 @@ class RowIdInitializer:
         return tf.broadcast_to(tf.cast(rows, dtype)[:, tf.newaxis], shape)
 
 
-# Errors of reading a value as numbers; the last is for tensors that depend on a
-# placeholder.
+# Errors of converting a value to numbers; the last is for tensors that depend
+# on a placeholder.
 _NOT_NUMBERS = (
     TypeError,
     ValueError,
@@ -138,8 +138,8 @@ def row_initializer(initializer: Any, dim: int) -> RowInitializer:
 
     VarianceScaling and its subclasses (Glorot, He, Lecun) need a fan, which a
     table without a fixed vocabulary does not have. So a row counts as a matrix
-    of shape [1, dim]: fan_in = 1, fan_out = dim. TensorFlow Recommenders Addons
-    computes the same for a lookup of one key.
+    of shape [1, dim]: fan_in = 1, fan_out = dim. TensorFlow Recommenders
+    Addons computes the same for a lookup of one key.
 
     Args:
       initializer: None (zeros), a number, a sequence, array or tensor with 1 or
@@ -147,14 +147,15 @@ def row_initializer(initializer: Any, dim: int) -> RowInitializer:
         or `tf.compat.v1` (an instance, a class or a Keras name such as
         "glorot_uniform"), a function that returns a constant, or a
         `RowInitializer`.
-      dim: the row's width.
+      dim: the width of a row.
 
     Returns:
-      The description. Its `seed` is the initializer's, if that is an integer.
+      The description. Its `seed` is that of the initializer, if it is an
+      integer.
 
     Raises:
-      tfembed.errors.ArgumentError: any other value, or a number of elements
-        that does not fit; the text lists the known forms.
+      tfembed.errors.ArgumentError: the value has another form, or a wrong
+        number of elements; the text lists the known forms.
     """
     if isinstance(initializer, RowInitializer):
         if initializer.kind == "vector":
@@ -223,9 +224,9 @@ def by_name(name: str, library: Any = None) -> Any:
 
 
 def _is_library_class(cls: type) -> bool:
-    """Says whether a class is an initializer of TensorFlow or Keras itself.
+    """Whether a class is an initializer of TensorFlow or Keras itself.
 
-    A user's subclass may compute other rows, so the answer is False for it.
+    A user's subclass may compute other rows, so the result is False for it.
     """
     root = cls.__module__.partition(".")[0]
     is_library = root in ("keras", "tf_keras", "tensorflow")
@@ -280,8 +281,8 @@ def _constant(value: float) -> Callable[[Any, int], RowInitializer]:
     return lambda initializer, dim: RowInitializer("constant", (value,))
 
 
-# By class name: Keras 3, tf_keras, tf.initializers and tf.compat.v1 share the
-# names and the attributes, and none of them need be imported for it.
+# By class name: Keras 3, tf_keras, tf.initializers and tf.compat.v1 share
+# names and attributes, and need not be imported.
 _TRANSLATIONS: dict[str, Callable[[Any, int], RowInitializer]] = {
     "Zeros": _constant(0.0),
     "Ones": _constant(1.0),

@@ -1,7 +1,7 @@
 """Hash tables in `tf.train.Checkpoint` and in SavedModels.
 
-Importing this package registers them with TensorFlow's savers; docs/checkpoints.md
-says what they write.
+Importing this package registers them with TensorFlow's savers;
+docs/checkpoints.md describes the format.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["WarmStart", "tensor_prefix", "verify", "warm_start"]
 _table_saver.register()
 _held_variable.register()
 
-# Of a lower room, which reads files of all kinds: imported on first use.
+# A lower package that reads files of all kinds: imported on first use.
 _LATER = ("WarmStart", "warm_start")
 
 

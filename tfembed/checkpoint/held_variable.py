@@ -1,4 +1,4 @@
-"""The handle of a variable, without the variable, in functions of a SavedModel."""
+"""A variable's handle, without the variable, for a SavedModel's functions."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ __all__ = ["HeldVariable", "register"]
 
 
 def register() -> None:
-    """Registers the class that a SavedModel names."""
+    """Registers the class, which SavedModels name."""
     private.register_serializable("HeldVariable", HeldVariable)
 
 
 class HeldVariable(tf.__internal__.tracking.Trackable):
-    """Has a variable's handle in functions, and is no variable of theirs.
+    """Provides a variable's handle to functions as a captured resource.
 
-    TensorFlow makes a constant of each variable of a loaded function when the
-    function is frozen (`convert_variables_to_constants_v2`). An op of ours takes
-    a handle, and no constant in its place. A SavedModel in which this is a child
-    beside the variable binds the functions' handles to this.
+    When a loaded function is frozen (`convert_variables_to_constants_v2`),
+    TensorFlow replaces each captured variable by a constant. Our ops need a
+    handle, not a constant. A SavedModel with a HeldVariable beside the
+    variable binds the handles that its functions capture to the HeldVariable.
 
     Args:
-      variable: a tf.Variable of one copy.
+      variable: a tf.Variable without copies.
     """
 
-    # What makes a loaded function ask for `handle`.
+    # The name of the attribute that a loaded function captures.
     _should_act_as_resource_variable = True
 
     def __init__(self, variable: Any) -> None:
@@ -37,16 +37,16 @@ class HeldVariable(tf.__internal__.tracking.Trackable):
 
     @property
     def handle(self) -> tf.Tensor:
-        """The variable's."""
+        """The handle of the variable."""
         return self._variable.handle
 
     @property
     def is_distributed_variable(self) -> bool:
-        """Whether the variable was loaded under a strategy, which has copies."""
+        """Whether the variable was loaded under a strategy, with copies."""
         return getattr(self._variable, "is_distributed_variable", False)
 
     def __getattr__(self, name: str) -> Any:
-        # By this a function takes a replica's copy.
+        # A function looks up a replica's copy by this attribute.
         if name == "__tf_experimental_restore_capture__":
             return getattr(self._variable, name)
         raise AttributeError(name)
@@ -64,12 +64,12 @@ class HeldVariable(tf.__internal__.tracking.Trackable):
         return {"variable": self._variable}
 
     def _export_to_saved_model_graph(self, **kwargs: Any) -> list[tf.Tensor]:
-        """Takes the handle over from the variable, which comes before."""
+        """Maps to the handle of the variable, which is exported before."""
         del kwargs
         return [self._variable.handle]
 
     def _write_object_proto(self, proto: Any, options: Any) -> None:
-        """Tells a SavedModel that this is an object, no variable."""
+        """Marks the node in the SavedModel as an object, not a variable."""
         del options
         proto.user_object.identifier = "_generic_user_object"
         proto.user_object.version.producer = 1
@@ -83,5 +83,5 @@ class HeldVariable(tf.__internal__.tracking.Trackable):
         return cls(dependencies["variable"])
 
     def _add_trackable_child(self, name: str, value: Any) -> None:
-        """The loaded variable is there already."""
+        """Ignores the loaded variable, which is set already."""
         del name, value

@@ -1,6 +1,6 @@
-"""The private TensorFlow symbols of saving.
+"""The private TensorFlow symbols for saving.
 
-Tried by tests/checkpoint/test_private.py, on the versions that
+tests/checkpoint/test_private.py tries each of them, on the versions that
 `tfembed/ops/private.py` lists.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from tensorflow.python.saved_model import registration, save_context
 from tensorflow.python.training.saving import saveable_object
 
-# By entry, the public means that would end it.
+# The public API that would end each entry.
 ENDED_BY = {
     "SaveSpec": "the end of tf.compat.v1.train.Saver",
     "SaveableObject": "the end of tf.compat.v1.train.Saver",
@@ -33,7 +33,7 @@ def register_checkpoint_saver(
     save_fn: Callable[..., Any],
     restore_fn: Callable[..., Any],
 ) -> None:
-    """Has objects saved and restored by functions of ours.
+    """Registers functions that save and restore objects of a kind.
 
     TensorFlow calls the functions with `trackables`, a dict from an object's
     path in the checkpoint to the object, and `file_prefix` or `merged_prefix`.
@@ -48,12 +48,12 @@ def register_checkpoint_saver(
 
 
 def register_serializable(name: str, cls: type) -> None:
-    """Has `tf.saved_model.load` make objects of `cls`."""
+    """Makes `tf.saved_model.load` create objects of `cls`."""
     registration.register_serializable(
         package="tfembed", name=name, predicate=lambda x: type(x) is cls
     )(cls)
 
 
 def exporting_saved_model() -> bool:
-    """Whether `tf.saved_model.save` is tracing functions in this thread."""
+    """Whether this thread traces functions for `tf.saved_model.save`."""
     return bool(save_context.in_save_context())

@@ -25,14 +25,14 @@ _OF_SHARD = r"_mht_\d+of\d+(?:_rank\d+_size\d+)?"
 
 @dataclasses.dataclass(frozen=True, order=True)
 class FileStem:
-    """The name of a pair of files, before "-keys" and "-values".
+    """The name of a pair of files, without "-keys" and "-values".
 
     Attributes:
-      name: the variable's.
-      num_shards: how many shards it had.
-      size: how many processes saved, each its own rows.
-      rank: which of them, from 0 on.
-      shard: which shard, from 0 on.
+      name: the name of the variable.
+      num_shards: the number of shards of the variable when it was saved.
+      size: the number of processes that saved, each its own rows.
+      rank: the number of the process, from 0.
+      shard: the number of the shard, from 0.
     """
 
     name: str
@@ -43,7 +43,7 @@ class FileStem:
 
     @property
     def of_shard(self) -> str:
-        """The name without rank and size: what views of the shard are called."""
+        """The name without rank and size, which views of the shard have."""
         name = self.name.replace("/", "_")
         return f"{name}_mht_{self.shard + 1}of{self.num_shards}"
 
@@ -52,10 +52,10 @@ class FileStem:
 
 
 def find_stems(folder: str, name: str) -> list[FileStem]:
-    """All pairs of a variable that lie in a folder, sorted.
+    """Returns all pairs of a variable in a folder, sorted.
 
     Raises:
-      tf.errors.NotFoundError: there is no such folder, or no file of `name`.
+      tf.errors.NotFoundError: the folder, or a file of `name`, does not exist.
     """
     pattern = re.compile(
         re.escape(name.replace("/", "_"))
@@ -72,14 +72,14 @@ def find_stems(folder: str, name: str) -> list[FileStem]:
 
 
 def find_pairs(folder: str, stem: str) -> list[str]:
-    """All pairs in a folder of the table whose own pair is called `stem`.
+    """Returns all pairs in a folder of the table with the pair `stem`.
 
-    They are `stem` and those that a variable, or its shards, of that name would
-    write, whatever their number: `<name>_mht_<shard>of<shards>` with or without
-    rank and size, where `stem` is `<name>` or one of these.
+    These are `stem` and the pairs that a variable of that name, or its shards,
+    would write, for any number of shards: `<name>_mht_<shard>of<shards>` with
+    or without rank and size, where `stem` is `<name>` or one of these.
 
     Raises:
-      tf.errors.NotFoundError: there is no such folder, or no such pair.
+      tf.errors.NotFoundError: the folder, or such a pair, does not exist.
     """
     name = re.sub(_OF_SHARD + "$", "", stem)
     pattern = re.compile(f"({re.escape(name)}{_OF_SHARD})-keys")
@@ -95,10 +95,10 @@ def find_pairs(folder: str, stem: str) -> list[str]:
 
 
 def _names(folder: str) -> list[str]:
-    """The names of all that lies in a folder.
+    """Returns the names of all entries of a folder.
 
-    TensorFlow's list of a local folder ends where the system cannot go on, and
-    a load by such a list would lack rows.
+    TensorFlow's list of a local folder stops silently at an error of the
+    system; a load by such a list would miss rows.
     """
     if "://" in folder:
         names: list[str] = tf.io.gfile.listdir(folder)
@@ -125,11 +125,11 @@ def _no_files(folder: str, name: str, stem: Any) -> tf.errors.NotFoundError:
 
 
 def save_set(stems: Sequence[FileStem], folder: str) -> list[FileStem]:
-    """`stems`, which must be all files of one save.
+    """Returns `stems`, after a check that they are all files of one save.
 
     Raises:
-      tfembed.errors.CheckpointError: they are of several saves.
-      tf.errors.NotFoundError: some files of the save are not there.
+      tfembed.errors.CheckpointError: they belong to several saves.
+      tf.errors.NotFoundError: some files of the save are missing.
     """
     first = stems[0]
     kinds = sorted({(s.num_shards, s.size) for s in stems})
@@ -163,29 +163,30 @@ def load(
     buffer_size: int,
     select: Callable[[tf.Tensor], tf.Tensor] | None = None,
 ) -> tf.Operation | None:
-    """Reads pairs of files in chunks, one after the other.
+    """Reads pairs of files in chunks, one pair after the other.
 
-    All is checked before the first row is written: the files, and by a pass of
-    its own what a partitioner makes of the keys. Files of 64 MB at most are read
-    as a whole first, but for those of strings that would take more memory than
-    64 MB and four times the files'; where others fail later, when they are read
-    again, the rows before are loaded. A table of bounded size gets no more rows at a time
-    than each of its shards may hold.
+    Everything is checked before the first row is written: the files, and in a
+    first pass the shards that a partitioner gives the keys. Files of at most
+    64 MB are read as a whole first, except files of strings that would take
+    more memory than 64 MB and four times their size. If larger files fail on
+    their second read, the rows before the failure are loaded. A table of
+    bounded size gets at most as many rows at a time as each of its shards may
+    hold.
 
     Args:
-      table: where the rows go, with their dtypes and width.
-      folder: string scalar.
+      table: the table to load into, with its dtypes and width.
+      folder: the path of the folder, string [].
       stems: the stems of the pairs.
-      buffer_size: rows of a chunk, which has at most 16 MB.
-      select: says which keys [n] are loaded; None: all.
+      buffer_size: the number of rows of a chunk, which has at most 16 MB.
+      select: (keys [n]) -> bool [n], the keys to load; None: all.
 
     Returns:
       The op in a graph, None in eager mode.
 
     Raises:
-      As `tfembed.ops.files.check`; also
-      tf.errors.InvalidArgumentError: a shard, by the partitioner, that is not
-        there.
+      As for `tfembed.ops.files.check`; also
+      tf.errors.InvalidArgumentError: the partitioner returns a shard that does
+        not exist.
     """
     bounds = [shard.options.max_size for shard in table.shards]
     max_rows = min([buffer_size, *(bound for bound in bounds if bound)])
@@ -228,14 +229,14 @@ def load(
     if orders_by_itself():
         run()
         return None
-    # A function orders its ops by itself; a loop of a graph does not.
+    # A function orders its ops itself; a loop in a graph does not.
     return tf.function(run, autograph=False)().op
 
 
 def _may_be_kept(sizes: tf.Tensor, row_format: RowFormat) -> tf.Tensor:
-    """Whether all rows of files of these sizes [m, 2] may be in memory at once."""
+    """Whether all rows of files of these sizes [m, 2] fit into memory."""
     keys, values = tf.unstack(tf.reduce_sum(sizes, 0))
-    # TensorFlow has 24 bytes of an empty string, and a file has 4.
+    # TensorFlow needs 24 bytes for an empty string, a file 4.
     in_memory = values + (6 if row_format.key_dtype == tf.string else 1) * keys
     most = tf.constant(_READ_AHEAD_BYTES, sizes.dtype)
     return (keys + values <= most) & (
@@ -245,12 +246,12 @@ def _may_be_kept(sizes: tf.Tensor, row_format: RowFormat) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Chunks:
-    """The rows of pairs of files, some at a time.
+    """The rows of pairs of files, in chunks.
 
     Attributes:
-      paths, sizes: as `tfembed.ops.files.check` gives them.
-      row_format: what the files hold.
-      max_rows: of a chunk.
+      paths, sizes: the result of `tfembed.ops.files.check`.
+      row_format: the dtypes and the width of the rows.
+      max_rows: the maximum number of rows of a chunk.
     """
 
     paths: tf.Tensor
@@ -261,7 +262,7 @@ class _Chunks:
     def for_each(
         self, visit: Callable[[tf.Tensor, tf.Tensor], Any]
     ) -> tf.Tensor:
-        """Calls visit(keys, values) for each chunk; what comes after all."""
+        """Calls visit(keys, values) for each chunk; returns the loop's end."""
 
         def body(pair: tf.Tensor, offsets: tf.Tensor) -> list[tf.Tensor]:
             keys, values, pair, offsets = self._read(pair, offsets)
@@ -281,7 +282,7 @@ class _Chunks:
         check: Callable[[tf.Tensor, tf.Tensor], Any],
         write: Callable[[tf.Tensor, tf.Tensor], Any],
     ) -> tf.Tensor:
-        """Calls `check` for each chunk, then `write`; each is read once."""
+        """Calls `check` for each chunk, then `write`; reads each chunk once."""
         kept = [
             tf.TensorArray(dtype, size=0, dynamic_size=True, infer_shape=False)
             for dtype in (
@@ -302,7 +303,7 @@ class _Chunks:
             all_keys = all_keys.write(n, keys)
             all_values = all_values.write(n, values)
             for array in (all_keys, all_values):
-                # Eager ones complain where the next read fails.
+                # Eager TensorArrays raise an error where the next read fails.
                 if hasattr(array, "mark_used"):
                     array.mark_used()
             return [pair, offsets, n + 1, all_keys, all_values]
@@ -332,13 +333,13 @@ class _Chunks:
 
     @staticmethod
     def _start() -> list[tf.Tensor]:
-        """The first pair, and the offsets in it."""
+        """Returns the first pair, and the offsets in it."""
         return [tf.constant(0), tf.zeros([2], tf.int64)]
 
     def _read(
         self, pair: tf.Tensor, offsets: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """A chunk's keys and values, and where the next one is."""
+        """Returns a chunk's keys and values, and the position of the next."""
         keys, values, following = file_ops.read(
             self.paths[pair], offsets, self.row_format, max_rows=self.max_rows
         )

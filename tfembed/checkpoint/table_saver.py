@@ -1,11 +1,11 @@
 """How TensorFlow's savers write and read hash tables and tables of strings.
 
 A save streams each table into a bundle beside the variables' shards, which
-TensorFlow then merges into one checkpoint. A restore reads and checks all that
-was saved of all tables, and only then replaces their content. A `TableSource` is a
-saved table, of which a program deals rows or waiting keys to shards. A table of
-strings is two tensors, `keys` [n] and `values` [n, dim], whatever its number of
-shards.
+TensorFlow then merges into one checkpoint. A restore reads and checks the
+saved content of all tables, and only then replaces theirs. A `TableSource` is
+a saved table whose rows or waiting keys Python distributes to shards. A table
+of strings is saved as two tensors, `keys` [n] and `values` [n, dim], for any
+number of shards.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ __all__ = [
 
 _SLOTS_LEFT_OUT = contextvars.ContextVar("slots left out", default=False)
 
-# Rows of strings that are written at a time: writing takes two copies of them.
+# The rows of strings that are written at once: writing needs two copies of
+# them.
 _ROWS_AT_A_TIME = 1 << 16
 
 
 @contextlib.contextmanager
 def leave_slots_out() -> Iterator[None]:
-    """Restores of hash tables load rows alone; their slots are initial ones."""
+    """Makes restores of hash tables load only rows; slots are initialized."""
     token = _SLOTS_LEFT_OUT.set(True)
     try:
         yield
@@ -57,8 +58,8 @@ def leave_slots_out() -> Iterator[None]:
 
 
 def register() -> None:
-    """Registers the saver and the classes that a SavedModel names."""
-    # One saver for both kinds: a restore of either must know of the other.
+    """Registers the saver, and the classes that a SavedModel names."""
+    # One saver for both types: a restore of either must know about the other.
     private.register_checkpoint_saver(
         "HashTable",
         predicate=lambda x: (
@@ -74,11 +75,11 @@ def register() -> None:
 
 
 def tensor_prefix(object_path: str) -> str:
-    """The name of a table's tensors in a checkpoint, before "/keys".
+    """Returns the prefix of a table's tensors in a checkpoint, before "/keys".
 
     Args:
-      object_path: the attributes that lead from the saved object to the table,
-        as in "model/user_table".
+      object_path: the attributes from the saved object to the table, for
+        instance "model/user_table".
     """
     return f"{object_path}/.ATTRIBUTES"
 
@@ -86,17 +87,18 @@ def tensor_prefix(object_path: str) -> str:
 def verify(path: str | os.PathLike[str]) -> None:
     """Reads all files of a checkpoint and compares their checksums.
 
-    A restore checks hash tables by itself, all of them before any is changed.
-    TensorFlow checks a variable when it comes to it, after others have been
-    restored, and tells less. This looks at everything first, reads each file
-    once and takes a few megabytes of memory.
+    A restore checks all hash tables before it changes any. But TensorFlow
+    checks a variable only when it restores it, after others, and its errors
+    say less. `verify` checks everything first; it reads each file once, and
+    needs a few megabytes of memory.
 
     Args:
-      path: what `tf.train.Checkpoint.restore` takes, of any program.
+      path: the argument of `tf.train.Checkpoint.restore`; any program's
+        checkpoint.
 
     Raises:
       tfembed.errors.CheckpointError: (also ValueError) files are missing,
-        damaged or cut off. It names the file, and the tensor if it is known.
+        damaged or cut off. The text names the file, and the tensor if known.
 
     Example:
       path = tf.train.latest_checkpoint("/tmp/run")
@@ -142,13 +144,13 @@ def _save_hash_tables(
     tables = list(trackables.values())
     for table in tables:
         check_one_device(table.handles, table.name)
-    # TensorFlow traces this for a SavedModel's own restore and save, and then
-    # calls it once more, which writes the export.
+    # TensorFlow traces this function for the restore and save of a SavedModel,
+    # and then calls it once more to write the export.
     exporting = private.exporting_saved_model()
     is_export = False
     for table in tables:
         is_export |= table.note_checkpoint(export_follows=exporting)
-    # Of an export that failed after its trace the next call is a checkpoint.
+    # If an export failed after its trace, the next call is a checkpoint.
     is_export &= _is_of_saved_model(file_prefix)
     saved = checkpoint_ops.save(
         [handle for table in tables for handle in table.handles],
@@ -162,7 +164,7 @@ def _save_hash_tables(
 
 
 def _is_of_saved_model(file_prefix: tf.Tensor) -> bool:
-    """Returns True if the prefix is of a SavedModel's files, which only serve."""
+    """Whether the prefix belongs to a SavedModel, which is only for serving."""
     if not hasattr(file_prefix, "numpy"):
         return False
     return "/variables/variables" in file_prefix.numpy().decode()
@@ -178,7 +180,7 @@ def _restore(
             "Restore in eager mode, or hold the rows in `Variable`s."
         )
     hashed, strings = _by_kind(trackables)
-    # All is read and checked before the first write.
+    # Read and check everything before the first write.
     prefix = _checked_sizes(merged_prefix) if strings else None
     saved_strings = [
         _SavedStrings(table, prefix, path) for path, table in strings.items()
@@ -192,7 +194,7 @@ def _restore(
 def _restore_hash_tables(
     trackables: Mapping[str, HashTable], merged_prefix: tf.Tensor
 ) -> None:
-    # A SavedModel serves: its restore op leaves the optimizers' slots out.
+    # A SavedModel is for serving: its restore op skips the optimizers' slots.
     left_out = private.exporting_saved_model() or _SLOTS_LEFT_OUT.get()
     for table in trackables.values():
         check_one_device(table.handles, table.name)
@@ -227,7 +229,7 @@ def _restore_hash_tables(
 
 
 def _adopt(source: TableSource, layout: str) -> None:
-    """Lets a table's Python side know what its shards have taken over."""
+    """Updates a table's Python attributes to the content of its shards."""
     table = source.table
     fields = [line.split(" ") for line in layout.splitlines()]
     seed = next(int(value) for name, value, *_ in fields if name == "seed")
@@ -249,17 +251,17 @@ _Write = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Any]
 
 
 class Room:
-    """The memory for what a restore reads ahead, of all its tables together.
+    """The memory for what a restore reads ahead, for all its tables together.
 
     Args:
-      num_bytes: at most.
+      num_bytes: the maximum number of bytes.
     """
 
     def __init__(self, num_bytes: int = 64 << 20) -> None:
         self._free = num_bytes
 
     def take(self, tensors: Sequence[tf.Tensor]) -> bool:
-        """Takes room for more tensors; False where there is none."""
+        """Reserves memory for more tensors; returns False if none is left."""
         self._free -= sum(_bytes_of(tensor) for tensor in tensors)
         return self._free >= 0
 
@@ -268,16 +270,16 @@ def _bytes_of(tensor: tf.Tensor) -> int:
     size = int(tf.size(tensor))
     if tensor.dtype != tf.string:
         return size * int(tensor.dtype.size)
-    # TensorFlow has 24 bytes of each string beside its content.
+    # TensorFlow needs 24 bytes for each string besides its content.
     return size * 24 + int(tf.reduce_sum(tf.strings.length(tensor)))
 
 
 class _Chunks:
-    """A saved table's keys and what belongs to them, chunk by chunk.
+    """A saved table's keys and the tensors beside them, chunk by chunk.
 
     Args:
-      read: chunk number -> keys, what belongs to them, number of chunks.
-      room: for chunks that are read ahead.
+      read: (chunk number) -> keys, tensors beside them, number of chunks.
+      room: the memory for chunks that are read ahead.
     """
 
     def __init__(self, read: _Read, room: Room) -> None:
@@ -286,9 +288,10 @@ class _Chunks:
         self._kept: list[tuple[tf.Tensor, ...]] | None = None
 
     def read_ahead(self, visit: Callable[..., Any]) -> None:
-        """Visits all chunks; the next `for_each` need not read them again.
+        """Visits all chunks, and keeps them for the next `for_each`.
 
-        It does where there was no room, and in functions and graphs.
+        In functions and graphs, or without memory left, `for_each` reads them
+        again.
         """
         kept: list[tuple[tf.Tensor, ...]] = []
         has_room = tf.executing_eagerly()
@@ -306,13 +309,13 @@ class _Chunks:
         self._kept = kept if has_room else None
 
     def for_each(self, visit: Callable[..., Any]) -> None:
-        """Calls visit(keys, what belongs to them) for each chunk."""
+        """Calls visit(keys, tensors beside them) for each chunk."""
         if self._kept is not None:
             for chunk in self._kept:
                 visit(*chunk)
             return
 
-        # Chunk 0 is there in an empty table too.
+        # An empty table has a chunk 0, too.
         def body(chunk: tf.Tensor, num_chunks: tf.Tensor) -> list[tf.Tensor]:
             *content, num_chunks = self._read(chunk)
             visit(*content)
@@ -328,17 +331,17 @@ class _Chunks:
 
 
 class TableSource:
-    """The rows of a checkpointed table that a program, not an op, restores.
+    """The rows of a saved table that Python code restores, not an op.
 
-    A program restores rows that a partitioner or a hash of strings deals out,
-    and keys that wait for admission.
+    Python restores rows that a partitioner or a hash of strings distributes to
+    shards, and keys that wait for admission.
 
     Args:
-      table: where all that goes.
-      prefix: the checkpoint's, a string scalar.
-      tensor_name: the table's in the checkpoint.
-      load_slots: whether saved slots are loaded.
-      room: for what is read ahead.
+      table: the table to restore.
+      prefix: the prefix of the checkpoint, a string scalar.
+      tensor_name: the prefix of the table's tensors in the checkpoint.
+      load_slots: whether to load saved slots.
+      room: the memory for reading ahead.
     """
 
     def __init__(
@@ -354,21 +357,22 @@ class TableSource:
         self.tensor_name = tensor_name
         self.load_slots = load_slots
         self._prefix = prefix
-        self._like = table.handle  # Has the layout of the rows to restore.
+        self._like = table.handle  # A table with the layout of the rows.
         self._rows: _Chunks | None = None
         if not table.deals_by_remainder:
             self._rows = _Chunks(self._read_rows, room)
-        # A served table trains nothing, so nothing waits there.
+        # A table that serves trains nothing, so no keys wait in it.
         self._waiting: _Chunks | None = None
         if table.admission is not None and load_slots:
             self._waiting = _Chunks(self._read_waiting, room)
 
     def read_ahead(self) -> None:
-        """Reads all that `deal` will write, and deals it to see that it can be.
+        """Reads everything that `deal` will write, and tests the partition.
 
         Raises:
-          tf.errors.OpError: files that cannot be read, or do not fit the table.
-          tf.errors.InvalidArgumentError: a shard that is not there.
+          tf.errors.OpError: files cannot be read, or do not fit the table.
+          tf.errors.InvalidArgumentError: a key belongs to a shard that is
+            missing.
         """
         if self._rows is not None:
             self._lay_out_slots()
@@ -377,10 +381,10 @@ class TableSource:
             self._waiting.read_ahead(self._partition)
 
     def deal(self) -> None:
-        """Adds all to the table, which is empty; in eager mode all or none.
+        """Adds all rows to the empty table; in eager mode all or none.
 
         Raises:
-          tf.errors.ResourceExhaustedError: no memory.
+          tf.errors.ResourceExhaustedError: there is not enough memory.
         """
         try:
             if self._rows is not None:
@@ -394,13 +398,14 @@ class TableSource:
             raise
 
     def _lay_out_slots(self) -> None:
-        """Takes over the checkpoint's slots, not in the table yet."""
+        """Adopts the checkpoint's slots, but not in the table yet."""
         is_known = self.table.slot_names or not self.load_slots
         if is_known or not tf.executing_eagerly():
             return
         shard = self.table.shards[0]
         options = dataclasses.replace(shard.options, init_size=0)
-        self._shard = NumberShard(options, shard.device)  # Holds the handle.
+        # Keeps the handle alive.
+        self._shard = NumberShard(options, shard.device)
         self._like = self._shard.resource_handle
         checkpoint_ops.restore(
             [self._like],
@@ -440,10 +445,11 @@ class TableSource:
     def _cast(self, keys: tf.Tensor) -> tf.Tensor:
         if keys.dtype == self.table.key_dtype:
             return keys
-        return tf.cast(keys, self.table.key_dtype)  # int32 is stored wider.
+        # The file stores int32 as int64.
+        return tf.cast(keys, self.table.key_dtype)
 
     def _to_shards(self, write: _Write) -> Callable[..., None]:
-        """Returns what deals keys and their columns to the shards."""
+        """Returns a function that writes keys and columns to their shards."""
 
         def deal(keys: tf.Tensor, beside: tf.Tensor) -> None:
             parts = self.table.partition(keys)
@@ -459,14 +465,14 @@ class TableSource:
 
 
 def check_one_device(handles: Sequence[tf.Tensor], name: str) -> None:
-    """Refuses to save or load shards of several devices.
+    """Raises an error if the shards of a table are on several devices.
 
     Args:
       handles: the handles of the shards.
-      name: the table's.
+      name: the name of the table.
 
     Raises:
-      tfembed.errors.UnsupportedError: they lie on several devices.
+      tfembed.errors.UnsupportedError: the shards are on several devices.
     """
     if len({host_device(handle.device) for handle in handles}) > 1:
         devices = sorted({handle.device or "/CPU:0" for handle in handles})
@@ -486,7 +492,7 @@ def _tensor_names(path: str) -> list[str]:
 def save_strings(
     trackables: Mapping[str, StringTable], file_prefix: tf.Tensor
 ) -> tf.Tensor:
-    """Writes tables, by their paths, as one bundle of files; its prefix."""
+    """Writes tables, by their paths, as one bundle; returns its prefix."""
     names = [name for path in trackables for name in _tensor_names(path)]
     done = tf.raw_ops.SaveV2(
         prefix=file_prefix,
@@ -499,22 +505,22 @@ def save_strings(
 
 
 def _checked_sizes(prefix: tf.Tensor) -> tf.Tensor:
-    """The prefix, once what its index says is known to be true of its files."""
+    """Returns the prefix, after a check of its index against its files."""
     checked = checkpoint_ops.check(prefix, checksums=False)
     with tf.control_dependencies([] if checked is None else [checked]):
         return tf.identity(prefix)
 
 
 class _SavedStrings:
-    """The rows of a table, read from a checkpoint and checked.
+    """The rows of a table of strings, read from a checkpoint and checked.
 
     Args:
-      table: where the rows go.
-      prefix: what `_checked_sizes` gives.
-      path: the table's in the checkpoint.
+      table: the table to restore.
+      prefix: the result of `_checked_sizes`.
+      path: the path of the table in the checkpoint.
 
     Raises:
-      tf.errors.OpError: the rows cannot be read, or are not the table's.
+      tf.errors.OpError: the rows cannot be read, or do not fit the table.
     """
 
     def __init__(
@@ -542,11 +548,11 @@ class _SavedStrings:
         ):
             self._keys = tf.reshape(keys, [-1])
             self._values = tf.reshape(values, [-1, table.dim])
-        # A partitioner may name a shard that is not there.
+        # A partitioner may return a shard that does not exist.
         table.partition(self._keys)
 
     def replace(self) -> None:
-        """Has the table hold these rows and no others."""
+        """Replaces the rows of the table by these."""
         with tf.control_dependencies([self._keys, self._values]):
             self._table.clear()
 

@@ -1,4 +1,4 @@
-"""Descriptions of tables, and of how a feature is looked up in one."""
+"""Configurations of tables, and of features that are looked up in them."""
 
 from tfembed.config.custom_combiner import CustomCombiner
 from tfembed.config.quantization_config import QuantizationConfig

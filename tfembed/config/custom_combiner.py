@@ -1,4 +1,4 @@
-"""Combiners that users write."""
+"""Combiners written by users."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ __all__ = ["CustomCombiner", "as_combiner", "is_custom"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CustomCombiner:
-    """How the rows of a sample's ids become one, as a function of tensors.
+    """Combines the rows of a sample's ids by a function of tensors.
 
-    As `tf.tpu.experimental.embedding.CustomCombiner`, which is accepted in its
-    place. It is correct anywhere and slower than "sum", "mean" and "sqrtn", which
-    are fused. Samples without ids are zeros and are not combined. Weights of
-    single ids are not allowed. Sequence features and dense features are not
-    combined at all.
+    Like `tf.tpu.experimental.embedding.CustomCombiner`, which is accepted too.
+    It works everywhere, but is slower than "sum", "mean" and "sqrtn", which
+    are fused. A sample without ids gives zeros, without a call. Weights of ids
+    are not allowed. Sequence features and dense features are not combined.
 
     Attributes:
-      combiner_computation: called as fn(valency, vectors), or with num_weights
-        as fn(valency, vectors, weights), for one sample: valency int32 [], the
-        number of its ids; vectors float32 [max_valency, dim], their rows in the
-        order of the input, then zeros; weights float32 [num_weights]. Returns
-        float32 [dim]. It is vectorized over the batch, and differentiated.
-      max_valency: at least 1; the ids of a sample behind so many are dropped.
-      num_weights: trained numbers that all samples share; 0: none.
-      initializer: the initializer of the weights, called as initializer(shape,
-        dtype=...).
+      combiner_computation: called for one sample as fn(valency, vectors), or
+        with num_weights as fn(valency, vectors, weights): valency int32 [],
+        the number of its ids; vectors float32 [max_valency, dim], their rows
+        in the order of the input, then zeros; weights float32 [num_weights].
+        It returns float32 [dim], is vectorized over the batch, and
+        differentiated.
+      max_valency: at least 1; further ids of a sample are dropped.
+      num_weights: the number of trained weights that samples share; 0: none.
+      initializer: the initializer of the weights, called as
+        initializer(shape, dtype=...).
       combiner_weights_learning_rate: a number, or a function without arguments
-        that is called in each step: w -= rate * g, g summed over the batch.
+        that each step calls: w -= rate * g, g summed over the batch.
 
     Raises:
-      tfembed.errors.ArgumentError: a value that is not allowed.
+      tfembed.errors.ArgumentError: a value is not allowed.
     """
 
     combiner_computation: Callable[..., tf.Tensor]
@@ -71,16 +71,16 @@ class CustomCombiner:
 
 
 def is_custom(combiner: object) -> bool:
-    """Whether a combiner is a CustomCombiner, ours or TensorFlow's."""
-    # TensorFlow 2.16 has none.
+    """Whether a combiner is a CustomCombiner of tfembed or TensorFlow."""
+    # TensorFlow 2.16 has no CustomCombiner.
     return type(combiner).__name__ == "CustomCombiner"
 
 
 def as_combiner(combiner: Any) -> CustomCombiner:
-    """Ours of a CustomCombiner of either kind.
+    """Converts a CustomCombiner of tfembed or TensorFlow to tfembed's.
 
     Raises:
-      tfembed.errors.ArgumentError: values of TensorFlow's that it did not check.
+      tfembed.errors.ArgumentError: a value that TensorFlow did not check.
     """
     if isinstance(combiner, CustomCombiner):
         return combiner

@@ -16,25 +16,25 @@ __all__ = ["QuantizationConfig", "quantized"]
 
 @dataclasses.dataclass(frozen=True)
 class QuantizationConfig:
-    """Rounds the numbers of looked-up rows to buckets, before they are combined.
+    """Rounds the elements of looked-up rows to buckets, before combining.
 
-    As `tf.tpu.experimental.embedding.QuantizationConfig`, which is accepted in
-    its place. With step = (upper - lower) / (num_buckets - 1), a number x becomes
+    Like `tf.tpu.experimental.embedding.QuantizationConfig`, which is accepted
+    too. With step = (upper - lower) / (num_buckets - 1), an element x becomes
 
         floor((clip(x, lower, upper) - lower) / step + 0.5) * step + lower
 
-    Lookups of TPUEmbedding alone do it: the table keeps its numbers, and gradients
-    pass as if nothing was rounded. As TensorFlow's, lookups for serving and those
-    of TPUEmbeddingV0 do not: to serve what was trained, round the rows of the
-    exported tables by this formula.
+    Only lookups of TPUEmbedding round: the table keeps its values, and
+    gradients pass unchanged. As in TensorFlow, lookups for serving and those
+    of TPUEmbeddingV0 do not round: to serve the same values, round the rows of
+    the exported tables by this formula.
 
     Attributes:
-      num_buckets: at least 2.
-      lower, upper: the first and the last bucket.
+      num_buckets: the number of buckets, at least 2.
+      lower, upper: the values of the first and the last bucket.
 
     Raises:
-      tfembed.errors.ArgumentError: fewer buckets, or limits that are not finite
-        and ascending.
+      tfembed.errors.ArgumentError: there are fewer buckets, or the limits are
+        not finite and ascending.
     """
 
     num_buckets: int
@@ -64,9 +64,9 @@ class QuantizationConfig:
 
 
 def quantized(rows: tf.Tensor, config: Any) -> tf.Tensor:
-    """`rows` by a QuantizationConfig, ours or TensorFlow's; None: as they are.
+    """Rounds `rows` by a QuantizationConfig; None leaves them unchanged.
 
-    A gradient passes as it is.
+    The gradient is the identity.
     """
     if config is None:
         return rows

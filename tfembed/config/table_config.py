@@ -1,4 +1,4 @@
-"""The descriptions of a table and of a feature, and tables by their descriptions."""
+"""TableConfig and FeatureConfig, and a dict of tables by their configs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ COMBINERS = ("mean", "sum", "sqrtn")
 _HALVES = (tf.float16, tf.bfloat16)
 
 
-# The fields that TensorFlow's table prints; ours adds what is not as it starts.
+# The fields in the repr of TensorFlow's class; ours adds those without
+# defaults.
 _SHOWN = (
     "vocabulary_size",
     "dim",
@@ -46,49 +47,53 @@ _SHOWN = (
 class TableConfig:
     """One embedding table; features that share the object share the table.
 
-    A table is itself, not its values: two equal descriptions are two tables.
-    `TPUEmbedding` fills in `name` and `optimizer` where they are None.
+    Configs compare by identity, not by value: two equal descriptions are two
+    tables. `TPUEmbedding` sets `name` and `optimizer` if they are None.
 
     Attributes:
-      vocabulary_size: the number of rows of a static table, for ids in
-        [0, vocabulary_size); or None, for a table that takes any int64 id and
-        makes a row when it first trains one.
+      vocabulary_size: the number of rows of a static table, for ids in [0,
+        vocabulary_size); or None, for a table that takes any int64 id and
+        makes its row when it first trains the id.
       dim: the width of a row.
-      initializer: the name of one of Keras', as "uniform". Or of a static
-        table: called as initializer(shape, dtype=...), once; of a table without
-        a vocabulary: what `tfembed.initializers.row_initializer` accepts. None:
-        a truncated normal distribution with standard deviation 1 / sqrt(dim).
+      initializer: the name of a Keras initializer, for instance "uniform". Or,
+        for a static table, a function that is called once as
+        initializer(shape, dtype=...); for a table without a vocabulary, an
+        argument of `tfembed.initializers.row_initializer`. None: a truncated
+        normal distribution with standard deviation 1 / sqrt(dim).
       optimizer: an optimizer of `tfembed.optimizers` or
-        `tf.tpu.experimental.embedding`; None: the one that `TPUEmbedding` is given.
-      combiner: how the rows e of a sample's ids, with weights w, become one:
-        "sum": sum(w e); "mean": that over sum(w); "sqrtn": over
+        `tf.tpu.experimental.embedding`; None: the optimizer of the
+        `TPUEmbedding`.
+      combiner: how to combine the rows e of a sample's ids, with weights w:
+        "sum": sum(w e); "mean": sum(w e) / sum(w); "sqrtn": sum(w e) /
         sqrt(sum(w ** 2)). Or a `CustomCombiner`.
-      name: what checkpoints call the table; None: `table_0`, `table_1`, ...
-      quantization_config: a `QuantizationConfig`, by which looked-up rows are
-        rounded; None: they are not.
-      layout: not in this release; None.
-      dtype: the dtype of the rows, or its name: tf.float32; of a table without a
-        vocabulary also tf.float16 or tf.bfloat16. Slots and activations are
-        float32.
-      seed: the seed of the initial rows of a table without a vocabulary; None: the
-        initializer's, else from TensorFlow's global seed and the name.
-      admission: which new ids training inserts into a table without a
-        vocabulary, of `tfembed.policies`, or n for `CountAdmission(n)`; None:
-        all.
-      eviction: what judges the rows of such a table; None: nothing.
-      expiry: when such rows expire; None: when `HashTable.expire` is called.
-      max_size: ids that such a table never exceeds: inserts make room by the
-        eviction policy. A step with more distinct ids is refused. None: no
-        bound.
+      name: the name of the table in checkpoints; None: `table_0`, `table_1`,
+        ...
+      quantization_config: a `QuantizationConfig` that rounds looked-up rows;
+        None: no rounding.
+      layout: must be None in this release.
+      dtype: the dtype of the rows, or its name: tf.float32; for a table
+        without a vocabulary also tf.float16 or tf.bfloat16. Slots and
+        activations are float32.
+      seed: the seed of the initial rows of a table without a vocabulary; None:
+        the initializer's seed, or else one from TensorFlow's global seed and
+        the name.
+      admission: a policy of `tfembed.policies` that decides which new ids
+        training inserts into a table without a vocabulary, or n for
+        `CountAdmission(n)`; None: all ids.
+      eviction: a policy that ranks the rows of such a table; None: no ranking.
+      expiry: when rows of such a table expire; None: at `HashTable.expire`.
+      max_size: the maximum number of ids of such a table: inserts make room by
+        the eviction policy. A step with more distinct ids is refused. None:
+        unbounded.
       key_dtype: the dtype of the ids, or its name: tf.int64, which takes all
-        integers; of a table without a vocabulary also tf.string.
-      stochastic_rounding: of rows of float16 and bfloat16: whether updates round
-        up or down by chance, with the right mean, in place of to the nearest, so
-        that small ones are not lost.
+        integers; for a table without a vocabulary also tf.string.
+      stochastic_rounding: for rows of float16 and bfloat16: whether updates
+        round up or down at random, with the right mean, and not to the
+        nearest, so that small updates are not lost.
 
     Raises:
-      tfembed.errors.ArgumentError: a value that is not allowed.
-      tfembed.errors.UnsupportedError: an option that is not in this release.
+      tfembed.errors.ArgumentError: a value is not allowed.
+      tfembed.errors.UnsupportedError: an option is not in this release.
     """
 
     vocabulary_size: int | None
@@ -240,21 +245,23 @@ _TABLE_CONFIGS = (TableConfig, tf.tpu.experimental.embedding.TableConfig)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FeatureConfig:
-    """How one feature is looked up in its table.
+    """The lookup of one feature in its table.
 
     Attributes:
-      table: a `TableConfig`, ours or TensorFlow's.
-      max_sequence_length: 0: a sample's ids are combined to one activation. L:
-        SparseTensors and RaggedTensors of rank 2 give one activation per id,
-        cut at L and padded with zeros, where `output_shape` is not given.
-      validate_weights_and_indices: prune sparse input: ids below 0 of a static
-        table, and, unless the combiner is "sum", weights of 0 or less.
-      output_shape: the shape of the activations of one replica without the
-        table's dim; None: given to `TPUEmbedding.build`, or found from the input.
+      table: a `TableConfig` of tfembed or TensorFlow.
+      max_sequence_length: 0: the ids of a sample are combined to one
+        activation. L: SparseTensors and RaggedTensors of rank 2 give one
+        activation per id, cut or padded with zeros to length L, unless
+        `output_shape` is given.
+      validate_weights_and_indices: whether to prune sparse input: ids below 0
+        for a static table, and, unless the combiner is "sum", weights of 0 or
+        less.
+      output_shape: the shape of one replica's activations without the table's
+        dim; None: given to `TPUEmbedding.build`, or inferred from the input.
       name: the feature's name in errors; None: its path in the structure.
 
     Raises:
-      tfembed.errors.ArgumentError: a value that is not allowed.
+      tfembed.errors.ArgumentError: a value is not allowed.
     """
 
     table: Any
@@ -287,10 +294,10 @@ class FeatureConfig:
 
 
 class TablesByConfig(dict[Any, Any]):
-    """A dict by TableConfig that answers for the tables' names too.
+    """A dict by TableConfig that also accepts the tables' names as keys.
 
     `tables["users"]`, `tables.get("users")` and `"users" in tables` find the
-    table whose TableConfig has that name. Iteration gives the configs, as in
+    table whose TableConfig has that name. Iteration yields the configs, as in
     TensorFlow.
     """
 
@@ -308,7 +315,7 @@ class TablesByConfig(dict[Any, Any]):
         return super().__contains__(key) or self._config(key) is not None
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The table of a config or name; `default` where there is none."""
+        """Returns the table of a config or name; `default` if there is none."""
         config = self._config(key)
         return super().get(key if config is None else config, default)
 
@@ -319,10 +326,10 @@ class TablesByConfig(dict[Any, Any]):
 
 
 def as_dtype(given: Any, argument: str) -> tf.DType:
-    """`given`, a dtype or the name of a dtype, as a tf.DType.
+    """Converts a dtype or the name of a dtype to a tf.DType.
 
     Raises:
-      tfembed.errors.ArgumentError: neither.
+      tfembed.errors.ArgumentError: `given` is neither.
     """
     try:
         return tf.as_dtype(given)
@@ -347,11 +354,11 @@ def _is_default_initializer(initializer: Any, dim: int) -> bool:
 
 
 def check_table_options(table: Any) -> None:
-    """Raises for options of a table, ours or TensorFlow's, that we cannot do.
+    """Raises an error for a table's options that this release does not support.
 
     Raises:
-      tfembed.errors.ArgumentError: not allowed anywhere.
-      tfembed.errors.UnsupportedError: not in this release.
+      tfembed.errors.ArgumentError: an option has a wrong value.
+      tfembed.errors.UnsupportedError: an option is not in this release.
     """
     if isinstance(table.combiner, str):
         if table.combiner not in COMBINERS:
@@ -372,7 +379,7 @@ def check_table_options(table: Any) -> None:
             "Argument `quantization_config` must be a QuantizationConfig or "
             f"None. Received: {quantization!r}"
         )
-    # TensorFlow 2.16's have no dtype.
+    # A TableConfig of TensorFlow 2.16 has no dtype.
     dtype = getattr(table, "dtype", tf.float32)
     if dtype not in (tf.float32, tf.int32, *_HALVES):
         raise errors.ArgumentError(

@@ -1,8 +1,8 @@
-"""Readers of the data that embeddings are trained on.
+"""Readers of training data for embeddings.
 
-Public sets: `criteo` (click logs), `read_ratings` and `read_histories`
-(MovieLens), `planted_ratings` for programs without data. Files of your own:
-`csv`, `parquet` and `tfrecord`, as tf.data.Datasets of ids, bags and numbers.
+Public data sets: `criteo` (click logs), `read_ratings` and `read_histories`
+(MovieLens); `planted_ratings` generates data. Your own files: `csv`, `parquet`
+and `tfrecord` make tf.data.Datasets of ids, bags and numbers.
 """
 
 from __future__ import annotations

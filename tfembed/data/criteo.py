@@ -1,7 +1,7 @@
-"""Click logs in Criteo's format: as a dataset, or by chunks that can go on.
+"""Click logs in Criteo's format: as a dataset, or as chunks with positions.
 
-The logs are those of Criteo's Kaggle set and of its 1 TB set (day_0 to day_23):
-a label, 13 integers and 26 categories a line, plain or gzipped.
+The format is that of Criteo's Kaggle set and of its 1 TB set (day_0 to
+day_23): a label, 13 integers and 26 categories per line, plain or gzipped.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ _HEAD_BYTES = 1 << 16
 
 
 class Position(NamedTuple):
-    """Where a source goes on. A planted stream uses `line` alone.
+    """The position where a source continues; a planted stream has only `line`.
 
     Attributes:
-      epoch: passes over all files that are done.
-      file: number of the file.
-      line: lines read of it; of a planted stream, examples drawn.
-      offset: bytes read of it, uncompressed.
+      epoch: the number of finished passes over all files.
+      file: the number of the file.
+      line: the number of lines read of it; for a planted stream, of examples
+        drawn.
+      offset: the number of bytes read of it, uncompressed.
     """
 
     epoch: int = 0
@@ -58,7 +59,7 @@ class Chunk:
       labels: float32 [n], 0 or 1.
       integers: float32 [n, 13], NaN where empty.
       categories: string [26, n], "" where empty.
-      positions: int64 [n, 4], where the source goes on after each row.
+      positions: int64 [n, 4], the Position after each row.
     """
 
     labels: tf.Tensor
@@ -78,10 +79,11 @@ def criteo(
 
     Args:
       pattern: a path or a glob of files, plain or gzipped, with or without a
-        header, with tabs or commas.
-      batch_size: examples in a batch; the last one may have fewer.
-      epochs: passes over all files.
-      skip_bad_lines: whether a bad line is passed over. Otherwise it ends the
+        header, separated by tabs or commas.
+      batch_size: the number of examples of a batch; the last one may be
+        smaller.
+      epochs: the number of passes over all files.
+      skip_bad_lines: whether to skip bad lines. Otherwise a bad line ends the
         dataset with an error that names the file and the line.
 
     Returns:
@@ -90,7 +92,7 @@ def criteo(
       float32 [batch], 0 or 1.
 
     Raises:
-      DataError: there is no such file, or one is empty or unreadable.
+      DataError: no file matches, or a file is empty or unreadable.
     """
     batch_size = checks.integer(batch_size, "batch_size", least=1)
     logs = find_logs(os.fspath(pattern))
@@ -125,11 +127,11 @@ def criteo(
 
 
 class LogSource:
-    """Reads logs line by line, `epochs` times, from any position on.
+    """Reads logs line by line, `epochs` times, from any position.
 
     Every `holdout`-th line of a file is held out; 0 holds out none. A bad line
-    raises DataError, or with `skip_bad_lines` is counted in `skipped`, once
-    however many epochs there are and however often it is read again.
+    raises DataError, or with `skip_bad_lines` is counted in `skipped`, only
+    once for all epochs and reads.
     """
 
     def __init__(
@@ -145,10 +147,10 @@ class LogSource:
         self._holdout = holdout
         self._skip_bad_lines = skip_bad_lines
         self.skipped = SkippedLines()
-        self._last_skipped = (0, 0)  # The file's number and the line.
+        self._last_skipped = (0, 0)  # The number of the file, and the line.
 
     def chunks(self, start: Position) -> Iterator[Chunk]:
-        """The rows from `start` on that are not held out."""
+        """Yields the rows from `start` on that are not held out."""
         for epoch in range(start.epoch, self._epochs):
             for number in range(start.file, len(self._logs)):
                 log = self._logs[number]
@@ -163,19 +165,19 @@ class LogSource:
             start = Position(epoch + 1)
 
     def held_out(self) -> Iterator[Chunk]:
-        """The held-out rows. Bad lines are left to `chunks` to judge."""
+        """Yields the held-out rows; skips bad lines, which `chunks` judges."""
         if self._holdout:
             for log in self._logs:
                 for block in read_blocks(log, 0, 0, _BLOCK_LINES):
                     yield self._chunk(log, block, held_out=True)[0]
 
     def describe(self, position: Position) -> str:
-        """For example `day_0.tsv, line 17, epoch 2`."""
+        """Describes a position, for example `day_0.tsv, line 17, epoch 2`."""
         path = self._logs[position.file].path
         return f"{path}, line {position.line}, epoch {position.epoch + 1}"
 
     def fingerprint(self) -> str:
-        """The files' names, sizes and heads, and which lines are held out."""
+        """Returns the files' names, sizes and heads, and the held-out rule."""
         paths = [pathlib.Path(log.path) for log in self._logs]
         files = [f"{path.name} {path.stat().st_size}" for path in paths]
         content = hashlib.sha256("\n".join(files).encode())
@@ -191,7 +193,7 @@ class LogSource:
     def _chunk(
         self, log: LogFile, block: LineBlock, *, held_out: bool
     ) -> tuple[Chunk, list[DataError]]:
-        """The rows that are (not) held out, and the faults of all lines."""
+        """Returns the rows that are (not) held out, and all lines' faults."""
         columns, bad = parse_lines(block.lines, log.delimiter)
         numbers = block.first_line + np.arange(len(block.lines))
         faults = [

@@ -1,7 +1,8 @@
-"""Click logs in Criteo's format: finds the files, reads and parses their lines.
+"""Click logs in Criteo's format: finds files, reads and parses their lines.
 
-Files may be plain or gzipped, have a header or none, tabs or commas. A line has a
-label, 13 integers and 26 categories. `SkippedLines` counts the bad ones.
+Files may be plain or gzipped, with or without a header, separated by tabs or
+commas. A line has a label, 13 integers and 26 categories. `SkippedLines`
+counts bad lines.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _BUFFER_BYTES = 1 << 17
 _HEAD_LINES = 16
 _READ_ERRORS = (OSError, EOFError, zlib.error)
-_KEPT = 5  # Of the bad lines of a reader.
+_KEPT = 5  # The number of bad lines whose faults a reader keeps.
 
 NUM_INTEGERS = 13
 NUM_CATEGORIES = 26
@@ -35,7 +36,7 @@ INTEGER_NAMES = tuple(f"I{i + 1}" for i in range(NUM_INTEGERS))
 CATEGORY_NAMES = tuple(f"C{i + 1}" for i in range(NUM_CATEGORIES))
 FIELD_NAMES = ("label", *INTEGER_NAMES, *CATEGORY_NAMES)
 
-# What empty fields read as. An empty label is none, and so a fault.
+# The values of empty fields. An empty label has no value: it is a fault.
 _EMPTY_LABEL, _EMPTY_INTEGER, _EMPTY_CATEGORY = [-1.0], [float("nan")], [""]
 _DEFAULTS = [
     _EMPTY_LABEL,
@@ -47,13 +48,13 @@ _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 @dataclasses.dataclass(frozen=True)
 class LogFile:
-    """A click log that was opened once and looked sound.
+    """A click log after a first check.
 
     Attributes:
       path: the path of the file.
-      is_gzipped: by its first two bytes.
+      is_gzipped: whether its first two bytes are those of gzip.
       delimiter: a tab or a comma.
-      header_bytes: the bytes of the header line; 0 where the file has none.
+      header_bytes: the number of bytes of the header line; 0 without a header.
     """
 
     path: str
@@ -67,10 +68,10 @@ class LineBlock:
     """Consecutive whole lines of a file.
 
     Attributes:
-      lines: without line breaks.
+      lines: the lines, without line breaks.
       ends: the offset after each line, in uncompressed bytes.
-      first_line: number of the first one, from 1.
-      fault: why the file ends after these lines without having ended well.
+      first_line: the number of the first line, from 1.
+      fault: the fault that ends the file after these lines, or None.
     """
 
     lines: list[bytes]
@@ -80,10 +81,10 @@ class LineBlock:
 
 
 def find_logs(pattern: str) -> list[LogFile]:
-    """The files that a path or glob names, sorted.
+    """Returns the files that match a path or glob, sorted.
 
     Raises:
-      DataError: there is none, or one is empty or unreadable.
+      DataError: no file matches, or a file is empty or unreadable.
     """
     if not pattern:
         raise DataError("is empty; it takes a path or a glob", path="pattern")
@@ -104,7 +105,7 @@ def find_logs(pattern: str) -> list[LogFile]:
 def read_blocks(
     log: LogFile, line: int, offset: int, block_lines: int
 ) -> Iterator[LineBlock]:
-    """The lines after `line` lines and `offset` bytes, in blocks."""
+    """Yields blocks of the lines after `line` lines, at `offset` bytes."""
     if offset == 0 and log.header_bytes:
         line, offset = 1, log.header_bytes
     with _open(log.path, log.is_gzipped, offset) as file:
@@ -136,7 +137,7 @@ def _inspect(path: str) -> LogFile:
         raise DataError(f"cannot be read: {error}", path=path) from None
     if not head:
         raise DataError(fault or "an empty file", path=path)
-    # Of several lines: the first one may be bad.
+    # Check several lines: the first one may be bad.
     text = b"".join(head)
     delimiter = b"\t" if text.count(b"\t") >= text.count(b",") else b","
     is_header = head[0].split(delimiter)[0].strip().lower() == b"label"
@@ -160,9 +161,9 @@ def _check_header(path: str, fields: list[bytes]) -> None:
 
 
 class _Decompressed(io.RawIOBase):
-    """Gives out what was decompressed before a fault is met.
+    """Returns the bytes that were decompressed before a fault.
 
-    GzipFile's own `readinto` keeps it back.
+    GzipFile's own `readinto` drops them.
     """
 
     def __init__(self, path: str) -> None:
@@ -177,7 +178,7 @@ class _Decompressed(io.RawIOBase):
         return len(piece)
 
     def skip(self, count: int) -> None:
-        """Decompresses so many bytes and drops them."""
+        """Decompresses and drops `count` bytes."""
         self._file.seek(count)
 
     def close(self) -> None:
@@ -186,7 +187,7 @@ class _Decompressed(io.RawIOBase):
 
 
 def _open(path: str, is_gzipped: bool, offset: int = 0) -> BinaryIO:
-    """The file's content from `offset` on."""
+    """Opens a file at an offset of its uncompressed content."""
     if is_gzipped:
         raw = _Decompressed(path)
         try:
@@ -200,21 +201,21 @@ def _open(path: str, is_gzipped: bool, offset: int = 0) -> BinaryIO:
 
 
 def _read_lines(file: BinaryIO, count: int) -> tuple[list[bytes], str | None]:
-    """At most `count` lines, and why there are no more, if that is a fault."""
+    """Returns at most `count` lines, and the fault that ended the read."""
     lines: list[bytes] = []
     try:
         for line in itertools.islice(file, count):
-            lines.append(line)  # One by one: those before a fault are kept.
+            lines.append(line)  # One by one: keeps the lines before a fault.
     except _READ_ERRORS as error:
         return lines, f"cannot be read further: {error}"
     return lines, None
 
 
 def _cut_in_line(line: bytes, delimiter: bytes) -> str | None:
-    """Says why a last line without a line break is cut; None if it may be whole.
+    """Returns how a last line without a line break was cut; None if complete.
 
-    Criteo's categories have eight digits. One that is shorter, at the very end,
-    was cut; the line could be read and would be taken for another category.
+    Criteo's categories have eight digits. A shorter one at the very end was
+    cut; without this check, the line would be read with a wrong category.
     """
     fields = line.split(delimiter)
     if len(fields) == len(FIELD_NAMES) and len(fields[-1]) in (0, 8):
@@ -236,16 +237,15 @@ class Columns(NamedTuple):
 def parse_lines(
     lines: Sequence[bytes], delimiter: bytes
 ) -> tuple[Columns, dict[int, str]]:
-    """The columns of the good lines, and what is wrong with the others.
+    """Returns the columns of good lines, and the faults of bad lines.
 
     Args:
-      lines: without their line breaks.
+      lines: the lines, without line breaks.
       delimiter: a tab or a comma.
 
     Returns:
       columns: the columns of the good lines, in their order.
-      faults: the faults by the positions of the bad lines in `lines`, in their
-        order.
+      faults: by position in `lines`, the faults of the bad lines, in order.
     """
     columns = _decode(lines, delimiter)
     if columns is not None:
@@ -259,7 +259,7 @@ def parse_lines(
 
 
 def fault(line: bytes, delimiter: bytes) -> str:
-    """Says in words what is wrong with a bad line."""
+    """Describes the fault of a bad line."""
     if not line.strip():
         return "an empty line"
     fields = line.split(delimiter)
@@ -282,7 +282,7 @@ def _decode(lines: Sequence[bytes], delimiter: bytes) -> Columns | None:
     separators = NUM_FIELDS - 1
     if any(line.count(delimiter) != separators for line in lines):
         return None
-    # The decoder takes "nan" for a number, and so would hide it.
+    # The decoder parses "nan" as a number, which would hide a bad field.
     if b"nan" in b"".join(lines).lower() and any(map(_has_nan, lines)):
         return None
     try:
@@ -305,7 +305,7 @@ def _decode(lines: Sequence[bytes], delimiter: bytes) -> Columns | None:
 def _bad_positions(
     lines: Sequence[bytes], first: int, delimiter: bytes
 ) -> list[int]:
-    """Halves the lines until the bad ones stand alone."""
+    """Returns the positions of bad lines, by repeated halving."""
     if _decode(lines, delimiter) is not None:
         return []
     if len(lines) == 1:
@@ -328,18 +328,18 @@ def _shown(field: bytes) -> str:
 
 @dataclasses.dataclass
 class SkippedLines:
-    """How many bad lines a reader passed over, and what the first ones were.
+    """The number of skipped bad lines, and the faults of the first ones.
 
     Attributes:
-      count: how many lines.
-      first: what was wrong with the first five, each with its path and line.
+      count: the number of skipped lines.
+      first: the first five faults, each with its path and line.
     """
 
     count: int = 0
     first: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, error: DataError) -> None:
-        """Counts one more."""
+        """Counts a bad line, and keeps its fault if it is among the first."""
         self.count += 1
         if len(self.first) < _KEPT:
             self.first.append(str(error))

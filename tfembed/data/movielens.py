@@ -30,8 +30,8 @@ class Ratings:
     """Ratings of items by users.
 
     Attributes:
-      users, items: int64 [n], as in the file.
-      values: float32 [n].
+      users, items: int64 [n], the ids of the file.
+      values: float32 [n], the ratings.
     """
 
     users: np.ndarray[Any, Any]
@@ -42,7 +42,7 @@ class Ratings:
         return len(self.values)
 
     def take(self, positions: np.ndarray[Any, Any]) -> Ratings:
-        """The ratings at `positions`."""
+        """Returns the ratings at `positions`."""
         return Ratings(
             self.users[positions], self.items[positions], self.values[positions]
         )
@@ -54,14 +54,14 @@ def read_ratings(
     """Reads a file of ratings.
 
     Args:
-      path: a file in one of the formats above. Columns go by the names of a
-        header, or are user, item, rating and whatever follows.
-      skipped: takes note of bad lines, which are passed over. None: a bad line
-        is an error.
+      path: a file in one of the formats above. The header names the columns;
+        without a header they are user, item, rating and others.
+      skipped: counts bad lines, which are skipped. None: a bad line raises an
+        error.
 
     Raises:
-      DataError: the file is missing, unreadable, empty, without the columns, or
-        has a bad line. It names the path and the line.
+      DataError: the file is missing, unreadable, empty, lacks a column, or has
+        a bad line. The text names the path and the line.
     """
     path = pathlib.Path(path)
     lines = _lines(path)
@@ -89,18 +89,18 @@ def read_ratings(
 
 
 def read_histories(path: str | pathlib.Path) -> dict[int, list[int]]:
-    """The items of each user, oldest first.
+    """Returns the items of each user, oldest first.
 
     Args:
-      path: a file in one of the formats above. Columns go by the names of a
-        header, or are user, item, rating and timestamp.
+      path: a file in one of the formats above. The header names the columns;
+        without a header they are user, item, rating and timestamp.
 
     Returns:
-      The items by user; of one moment, in the file's order.
+      The items by user; items with the same timestamp are in the file's order.
 
     Raises:
-      DataError: the file is missing, unreadable, empty, without the columns, or
-        has a bad line. It names the path and the line.
+      DataError: the file is missing, unreadable, empty, lacks a column, or has
+        a bad line. The text names the path and the line.
     """
     path = pathlib.Path(path)
     lines = _lines(path)
@@ -134,16 +134,16 @@ def planted_ratings(
 ) -> Ratings:
     """Draws ratings that a model can learn, for programs without data.
 
-    Each user and item has a taste of four numbers. Their product says how often
-    the user picks the item and, with noise, how the user rates it, from 1 to 5.
-    Items differ in popularity, and their ids are no small numbers, as in real
-    logs.
+    Each user and item has a vector of four numbers. The product determines how
+    often the user picks the item and, with noise, how the user rates it, from
+    1 to 5. As in real logs, items differ in popularity, and their ids are not
+    small numbers.
 
     Args:
-      users: how many users there are.
-      items: how many items there are.
-      count: how many ratings are drawn.
-      seed: the seed of all draws; the same ratings for the same seed.
+      users: the number of users.
+      items: the number of items.
+      count: the number of ratings.
+      seed: the seed of all draws: the same seed gives the same ratings.
     """
     draw = np.random.default_rng(seed)
     match = draw.normal(size=(users, 4)) @ draw.normal(size=(items, 4)).T / 2
@@ -169,7 +169,7 @@ def planted_ratings(
 def folds(
     ratings: Ratings, num_folds: int, seed: int
 ) -> Iterator[tuple[Ratings, Ratings]]:
-    """Shuffles once and yields (train, test), each rating in one test part."""
+    """Shuffles and yields (train, test); each rating is in one test part."""
     order = np.random.default_rng(seed).permutation(len(ratings))
     parts = np.array_split(order, num_folds)
     for fold, test in enumerate(parts):
@@ -189,13 +189,13 @@ def _lines(path: pathlib.Path) -> list[str]:
 
 
 class _Layout(NamedTuple):
-    """Where a line has the columns that are asked for.
+    """The positions of the requested columns in a line.
 
     Attributes:
-      delimiter: between fields.
-      columns: positions of the columns among the fields.
-      width: how many fields a line has.
-      first: 1 where the file has a header, else 0.
+      delimiter: the separator of fields.
+      columns: the positions of the columns among the fields.
+      width: the number of fields of a line.
+      first: 1 for a file with a header, else 0.
     """
 
     delimiter: str
@@ -205,7 +205,7 @@ class _Layout(NamedTuple):
 
 
 def _layout(line: str, wanted: Sequence[str], path: pathlib.Path) -> _Layout:
-    """Reads the layout off the first line."""
+    """Infers the layout from the first line."""
     delimiter = next((d for d in ("\t", "::", ",") if d in line), "\t")
     fields = line.split(delimiter)
     is_typed = delimiter == "\t" and ":" in line

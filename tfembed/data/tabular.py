@@ -1,7 +1,7 @@
 """Datasets of batches from CSV, Parquet and TFRecord files.
 
-Columns are described alike for all three: a dtype for one value a row, `Bag` for
-several.
+All three describe columns in the same way: a dtype for one value per row, a
+`Bag` for several.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _DTYPES = (tf.int32, tf.int64, tf.float32, tf.float64, tf.string)
 
 @dataclasses.dataclass(frozen=True)
 class Bag:
-    """A column that has several values a row: a tf.RaggedTensor in a batch.
+    """A column with several values per row: a tf.RaggedTensor in a batch.
 
     Attributes:
       dtype: int32, int64, float32, float64 or string, or its name.
-      separator: between the values of a field of a CSV file; other formats
-        have lists.
+      separator: the separator of the values in a field of a CSV file; other
+        formats have lists.
     """
 
     dtype: Any = "int64"
@@ -57,27 +57,27 @@ def csv(
     shuffle: int = 0,
     seed: int | None = None,
 ) -> tf.data.Dataset:
-    """Reads CSV files that have a header.
+    """Reads CSV files with a header.
 
     Args:
       files: a path or glob, or several, read in the order of their names. A
-        scheme that TensorFlow does not know ("s3://") takes tensorflow-io.
-      columns: the wanted columns: a dtype or its name ("int64", "string",
+        scheme that TensorFlow does not support ("s3://") needs tensorflow-io.
+      columns: the requested columns: a dtype or its name ("int64", "string",
         "float32", ...), or a `Bag`. An empty field is 0, "" or an empty bag.
-      batch_size: rows in a batch; the last one may have fewer.
-      label: the column that is given apart; None for none.
-      delimiter: one character.
-      epochs: passes over all files.
-      shuffle: rows that are held to be drawn from; 0 keeps the files' order.
-      seed: the seed of the draws.
+      batch_size: the number of rows of a batch; the last one may be smaller.
+      label: the column to return as the label; None: no label.
+      delimiter: the separator of fields, one character.
+      epochs: the number of passes over all files.
+      shuffle: the number of rows of the shuffle buffer; 0: no shuffling.
+      seed: the seed of the shuffling.
 
     Returns:
       A dataset of features, or of (features, label): a dict of tensors [batch],
       of RaggedTensors [batch, None] for bags.
 
     Raises:
-      DataError: no such file, or a column that a header does not have.
-      ArgumentError: an argument that is not as described.
+      DataError: a file does not exist, or a header lacks a column.
+      ArgumentError: an argument is not as described.
     """
     paths = _paths(files)
     kinds = _kinds(columns, label)
@@ -108,14 +108,14 @@ def parquet(
     shuffle: int = 0,
     seed: int | None = None,
 ) -> tf.data.Dataset:
-    """Reads Parquet files, by pyarrow. Arguments and batches as `csv`'s.
+    """Reads Parquet files with pyarrow. Arguments and batches are as for `csv`.
 
-    A column of lists is a `Bag`. A value that is null is 0, "" or an empty bag.
+    A column of lists is a `Bag`. A null value is 0, "" or an empty bag.
 
     Raises:
       UnsupportedError: pyarrow is not installed.
-      DataError: no such file, a column that a file does not have, or one whose
-        values do not have the dtype that is asked for.
+      DataError: a file does not exist, lacks a column, or has a column whose
+        values do not fit the requested dtype.
     """
     optional("pyarrow", "tfembed.data.parquet")
     reader = importlib.import_module("pyarrow.parquet")
@@ -158,21 +158,21 @@ def tfrecord(
     shuffle: int = 0,
     seed: int | None = None,
 ) -> tf.data.Dataset:
-    """Reads TFRecord files of tf.train.Example. Arguments as `csv`'s.
+    """Reads TFRecord files of tf.train.Example. Arguments are as for `csv`.
 
     Args:
-      files: as in `csv`.
-      columns: as in `csv`; an Example holds int64, float32 and strings.
-      batch_size: rows in a batch; the last one may have fewer.
-      label: the column that is given apart; None for none.
+      files: as for `csv`.
+      columns: as for `csv`; an Example holds int64, float32 and strings.
+      batch_size: the number of rows of a batch; the last one may be smaller.
+      label: the column to return as the label; None: no label.
       compression: "", "GZIP" or "ZLIB".
-      epochs: passes over all files.
-      shuffle: rows that are held to be drawn from; 0 keeps the files' order.
-      seed: the seed of the draws.
+      epochs: the number of passes over all files.
+      shuffle: the number of rows of the shuffle buffer; 0: no shuffling.
+      seed: the seed of the shuffling.
 
     Raises:
-      DataError: no such file.
-      ArgumentError: an argument that is not as described.
+      DataError: a file does not exist.
+      ArgumentError: an argument is not as described.
     """
     paths = _paths(files)
     kinds = _kinds(columns, label)
@@ -205,7 +205,7 @@ def tfrecord(
 
 @dataclasses.dataclass(frozen=True)
 class _Single:
-    """A column that has one value a row."""
+    """A column with one value per row."""
 
     dtype: tf.DType
 
@@ -239,7 +239,7 @@ def _kinds(columns: Columns, label: str | None) -> dict[str, Any]:
 
 
 def _paths(files: Files) -> list[str]:
-    """Returns the files that paths and globs name, sorted within each."""
+    """Returns the files that match paths and globs, sorted within each."""
     patterns = [files] if isinstance(files, str | os.PathLike) else files
     paths: list[str] = []
     for given in patterns:
@@ -261,10 +261,10 @@ def _paths(files: Files) -> list[str]:
 
 
 def _register_file_systems(pattern: str) -> None:
-    """Imports tensorflow-io, which registers the file systems that it has."""
+    """Imports tensorflow-io, which registers its file systems."""
     try:
         importlib.import_module("tensorflow_io")
-    except Exception as error:  # It also fails by TensorFlow's own errors.
+    except Exception as error:  # It may raise errors of TensorFlow, too.
         raise UnsupportedError(
             f"{pattern!r} need tensorflow-io, which cannot be imported here "
             f"({type(error).__name__}: {error}). Install it, with a version "
@@ -332,7 +332,7 @@ def _batches(
 
 def _split(fields: tf.Tensor, bag: Bag) -> tf.RaggedTensor:
     values = tf.strings.split(fields, bag.separator)
-    # An empty field is a bag without values, and not one of an empty text.
+    # An empty field is an empty bag, not a bag with an empty text.
     values = tf.ragged.boolean_mask(values, tf.not_equal(values, ""))
     if bag.dtype == tf.string:
         return values
@@ -344,14 +344,14 @@ def _split(fields: tf.Tensor, bag: Bag) -> tf.RaggedTensor:
 def _parquet_file(reader: Any, path: str) -> Any:
     try:
         return reader.ParquetFile(path)
-    except Exception as error:  # By pyarrow's own errors.
+    except Exception as error:  # pyarrow has its own errors.
         raise DataError(
             f"cannot be read as a Parquet file: {error}", path=path
         ) from error
 
 
 def _from_arrow(array: Any, kind: Any, path: str, name: str) -> Any:
-    """Returns a NumPy array, or a RaggedTensor for a bag."""
+    """Converts an Arrow array to a NumPy array, or a bag to a RaggedTensor."""
     import pyarrow as pa
 
     is_list = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)

@@ -1,8 +1,8 @@
-"""Update rules of embedding tables: frozen descriptions, one file each.
+"""Update rules of embedding tables: immutable descriptions, one per file.
 
-Names, arguments and defaults of the first five are those of
-`tf.tpu.experimental.embedding`; TensorFlow's own objects are accepted wherever
-one of these is. The others are rules that TPUs know and that API does not.
+The names, arguments and defaults of the first five are those of
+`tf.tpu.experimental.embedding`, whose objects are accepted wherever a rule is.
+The others are rules that TPUs support, but that API does not.
 """
 
 from tfembed.optimizers.adadelta import Adadelta

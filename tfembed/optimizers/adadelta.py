@@ -13,21 +13,21 @@ __all__ = ["Adadelta"]
 
 @dataclasses.dataclass(frozen=True)
 class Adadelta(interface.KeywordOptimizer):
-    """Adadelta (Zeiler, 2012), on looked-up rows alone:
+    """Adadelta (Zeiler, 2012), only on looked-up rows:
 
         a  = rho * a + (1 - rho) * g * g
         d  = g * sqrt(u + epsilon) / sqrt(a + epsilon)
         u  = rho * u + (1 - rho) * d * d
         w -= learning_rate * d
 
-    What TPUs call `AdadeltaParameters` (optimization_parameters.proto), whose
-    source is TensorFlow's ApplyAdadelta.
+    TPUs call this rule `AdadeltaParameters` (optimization_parameters.proto);
+    it equals TensorFlow's ApplyAdadelta.
 
     Slots: accumulators a and updates u, both from 0. rho is in [0, 1), epsilon
     is positive. The common parameters are those of `Optimizer`, by keyword.
 
     Raises:
-      tfembed.errors.ArgumentError: a parameter that is not allowed.
+      tfembed.errors.ArgumentError: a parameter is not allowed.
     """
 
     rule_name: ClassVar[str] = "adadelta"
@@ -43,7 +43,7 @@ class Adadelta(interface.KeywordOptimizer):
 
     @property
     def slot_initial_values(self) -> Mapping[str, float]:
-        """The slots and what they start from."""
+        """The slots and their initial values."""
         return {"accumulators": 0.0, "updates": 0.0}
 
     def _rule_parameters(self) -> Mapping[str, float | bool]:

@@ -13,7 +13,7 @@ __all__ = ["Adagrad"]
 
 @dataclasses.dataclass(frozen=True)
 class Adagrad(interface.Optimizer):
-    """Adagrad (Duchi, Hazan and Singer, 2011), as TPUs do it, without epsilon:
+    """Adagrad (Duchi, Hazan and Singer, 2011), without epsilon, as on TPUs:
 
         a += g * g
         w -= learning_rate * g / sqrt(a)
@@ -22,7 +22,7 @@ class Adagrad(interface.Optimizer):
     positive. The other parameters are those of `Optimizer`.
 
     Raises:
-      tfembed.errors.ArgumentError: a parameter that is not allowed.
+      tfembed.errors.ArgumentError: a parameter is not allowed.
     """
 
     rule_name: ClassVar[str] = "adagrad"
@@ -50,7 +50,7 @@ class Adagrad(interface.Optimizer):
 
     @property
     def slot_initial_values(self) -> Mapping[str, float]:
-        """The slots and what they start from."""
+        """The slots and their initial values."""
         return {"accumulators": self.initial_accumulator_value}
 
     def _rule_parameters(self) -> Mapping[str, float | bool]:

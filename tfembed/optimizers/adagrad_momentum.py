@@ -26,7 +26,7 @@ class AdagradMomentum(interface.Optimizer):
     must be positive. The other parameters are those of `Optimizer`.
 
     Raises:
-      tfembed.errors.ArgumentError: a parameter that is not allowed.
+      tfembed.errors.ArgumentError: a parameter is not allowed.
     """
 
     rule_name: ClassVar[str] = "adagrad_momentum"
@@ -57,7 +57,7 @@ class AdagradMomentum(interface.Optimizer):
 
     @property
     def slot_initial_values(self) -> Mapping[str, float]:
-        """The slots and what they start from."""
+        """The slots and their initial values."""
         return {"accumulators": 0.0, "momenta": 0.0}
 
     def _rule_parameters(self) -> Mapping[str, float | bool]:

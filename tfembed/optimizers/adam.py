@@ -13,27 +13,27 @@ __all__ = ["Adam"]
 
 @dataclasses.dataclass(frozen=True)
 class Adam(interface.Optimizer):
-    """Adam (Kingma and Ba, 2014), as TPUs do it:
+    """Adam (Kingma and Ba, 2014), as on TPUs:
 
         m  = beta_1 * m + (1 - beta_1) * g
         v  = beta_2 * v + (1 - beta_2) * g * g
         w -= learning_rate * m / sqrt(v + epsilon ** 2)   or, without
              learning_rate * m / (sqrt(v) + epsilon)        sum_inside_sqrt
 
-    There is no bias correction: for the paper's, let `learning_rate` be a
-    function that returns lr * sqrt(1 - beta_2 ** t) / (1 - beta_1 ** t).
+    There is no bias correction: for that of the paper, let `learning_rate` be
+    a function that returns lr * sqrt(1 - beta_2 ** t) / (1 - beta_1 ** t).
 
-    `lazy_adam=True` moves the rows that were looked up. False moves all rows of
-    the table in each step, of a table without a vocabulary those that it has:
-    the others as if their gradient were 0, which decays their moments, and their
-    weights where `weight_decay_factor` is given. A step then costs as much as
-    the table is large.
+    `lazy_adam=True` updates only the rows that were looked up. False updates
+    all rows of the table in each step (without a vocabulary, all rows that
+    exist): the others as if their gradient were 0, which decays their moments,
+    and with `weight_decay_factor` their weights. The cost of a step then grows
+    with the table.
 
     Slots: momenta m and velocities v, both from 0. beta_1 and beta_2 are in
     [0, 1), epsilon is positive. The other parameters are those of `Optimizer`.
 
     Raises:
-      tfembed.errors.ArgumentError: a parameter that is not allowed.
+      tfembed.errors.ArgumentError: a parameter is not allowed.
     """
 
     rule_name: ClassVar[str] = "adam"
@@ -66,7 +66,7 @@ class Adam(interface.Optimizer):
 
     @property
     def slot_initial_values(self) -> Mapping[str, float]:
-        """The slots and what they start from."""
+        """The slots and their initial values."""
         return {"momenta": 0.0, "velocities": 0.0}
 
     def _rule_parameters(self) -> Mapping[str, float | bool]:

@@ -1,4 +1,4 @@
-"""Update rules that users write."""
+"""Update rules written by users."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ _TUPLES = ("slot_names", "slot_initializers", "hyperparameters", "slot_dims")
 
 @dataclasses.dataclass(frozen=True)
 class CustomOptimizer(interface.Optimizer):
-    """An update as a function of tensors, for one row.
+    """Updates one row by a function of tensors.
 
-    As `tf.tpu.experimental.embedding.CustomOptimizer`, which is accepted in its
-    place. It is correct anywhere and slower than the other rules, which are
+    Like `tf.tpu.experimental.embedding.CustomOptimizer`, which is accepted
+    too. It works everywhere, but is slower than the other rules, which are
     fused. The gradients of a row are summed over the global batch, and the
-    function is applied once per row that was looked up.
+    function is applied once to each looked-up row.
 
     Attributes:
       custom_computation: called as fn(gradient, row, slots, learning_rate,
         hyperparameters): gradient and row float32 [dim]; slots a tuple of
         float32 [dim], in the order of slot_names; learning_rate float32 [];
-        hyperparameters a tuple of float32 []. Returns the new row, or a tuple of
-        it and the new slots. It is vectorized over rows.
+        hyperparameters a tuple of float32 []. It returns the new row, or a
+        tuple (row, slots), and is vectorized over rows.
       learning_rate: as in `Optimizer`.
-      slot_names: the names of the numbers kept beside each row; None: none.
+      slot_names: the names of the slots; None: no slots.
       slot_initializers: one per slot, called as initializer(shape, dtype=...).
-        In a table without a vocabulary, whose rows come one by one, a slot
-        starts from one number, which the initializer must give.
+        In a table without a vocabulary, whose rows are inserted one by one, an
+        initializer must return the same number for all elements.
       hyperparameters: numbers, or functions without arguments.
-      slot_dims: None, or per slot the rank of its variable, 1 or 2. Of no effect,
+      slot_dims: None, or the rank, 1 or 2, of each slot's variable. Ignored,
         as in TensorFlow 2.21: all slots have the shape of the table.
 
     Raises:
-      tfembed.errors.ArgumentError: a value that is not allowed.
+      tfembed.errors.ArgumentError: a value is not allowed.
     """
 
     is_fused: ClassVar[bool] = False
 
     custom_computation: Callable[..., Any]
     learning_rate: interface.LearningRate = 0.01
-    # Tuples once it is made, so that equal descriptions have one hash.
+    # Converted to tuples, so that equal descriptions have equal hashes.
     slot_names: Sequence[str] | None = None  # type: ignore[assignment]  # A property of Optimizer.
     slot_initializers: Sequence[Callable[..., tf.Tensor]] | None = None
     hyperparameters: Sequence[interface.LearningRate] | None = None
     slot_dims: Sequence[int] | None = None
 
-    # The common parameters, which such an optimizer does not have.
+    # The common parameters, which a custom optimizer does not have.
     use_gradient_accumulation: bool = dataclasses.field(
         default=True, init=False, repr=False
     )
@@ -94,15 +94,15 @@ class CustomOptimizer(interface.Optimizer):
         object.__setattr__(self, "learning_rate", rate)
 
     def rule_text(self) -> str:
-        """The text that tells this optimizer from others in one process."""
+        """A text that identifies this optimizer within the process."""
         return f"custom {id(self.custom_computation)}"
 
     @property
     def slot_initial_values(self) -> Mapping[str, float]:
-        """The number from which each slot starts.
+        """The initial value of each slot.
 
         Raises:
-          tfembed.errors.ArgumentError: an initializer that gives several.
+          tfembed.errors.ArgumentError: an initializer returns several values.
         """
         return {
             name: _constant_of(self.slot_initializer(name), name)
@@ -110,11 +110,11 @@ class CustomOptimizer(interface.Optimizer):
         }
 
     def slot_initializer(self, name: str) -> Callable[..., tf.Tensor]:
-        """The initializer of a slot of a static table."""
+        """Returns the initializer of a slot of a static table."""
         return self.slot_initializers[self.slot_names.index(name)]  # type: ignore[index, union-attr]
 
     def check_fits_table(self, name: str, *, has_vocabulary: bool) -> None:
-        """Raises ArgumentError where slots cannot start as they are given."""
+        """Raises ArgumentError if the table cannot initialize the slots."""
         if not has_vocabulary:
             try:
                 dict(self.slot_initial_values)

@@ -34,7 +34,7 @@ class FTRL(interface.Optimizer):
     parameters are those of `Optimizer`.
 
     Raises:
-      tfembed.errors.ArgumentError: a parameter that is not allowed.
+      tfembed.errors.ArgumentError: a parameter is not allowed.
     """
 
     rule_name: ClassVar[str] = "ftrl"
@@ -68,7 +68,7 @@ class FTRL(interface.Optimizer):
 
     @property
     def slot_initial_values(self) -> Mapping[str, float]:
-        """The slots and what they start from."""
+        """The slots and their initial values."""
         return {
             "accumulators": self.initial_accumulator_value,
             "linears": 0.0,

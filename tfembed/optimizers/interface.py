@@ -1,4 +1,4 @@
-"""The interface of update rules: what each tells the tables."""
+"""The interface of update rules, as tables see them."""
 
 from __future__ import annotations
 
@@ -28,49 +28,51 @@ ClipValue: TypeAlias = "float | tuple[float | None, float | None] | None"
 
 
 class Optimizer(abc.ABC):
-    """How a row and its slots move for the summed gradient of a step.
+    """Updates a row and its slots with the summed gradient of a step.
 
-    A description: immutable, compared and hashed by its attributes, used by any
+    A description: immutable, compared and hashed by its attributes, for any
     number of tables. The arithmetic is in `cc/core/optimizers`. Common
-    parameters, in the order in which they act on a row that was looked up:
+    parameters, in the order in which they act on a looked-up row:
 
-      clipvalue: c or (low, high); the summed gradient is clipped elementwise to
-        [-c, c] or [low, high]. None, for the whole or an end: not clipped.
-        Read as `clip_gradient_min` and `clip_gradient_max`.
-      clipnorm: c; where the Euclidean norm of a table's gradient is above c, the
+      clipvalue: c or (low, high); the summed gradient is clipped elementwise
+        to [-c, c] or [low, high]. None, for the pair or a limit: not clipped.
+        `clip_gradient_min` and `clip_gradient_max` return the limits.
+      clipnorm: c; if the Euclidean norm of a table's gradient is above c, the
         gradient is scaled down to it, as by Keras' `clipnorm`. A table's
-        gradient is that of a variable with all rows: in a row that was looked up
-        the sum over the step's features, samples and replicas, 0 in others.
-      global_clipnorm: the same, but the norm is that of all tables together
-        which the step trains by an equal description. Dense weights, which
-        another optimizer trains, do not count. For both norms, a row whose sum
-        has a NaN or an infinity counts as 0, and a row that `admission` does not
-        take in yet counts in full. At most one of the three limits is given.
+        gradient is that of a variable with all rows: for a looked-up row the
+        sum over the step's features, samples and replicas, for other rows 0.
+      global_clipnorm: the same with the norm of all tables together that the
+        step trains by an equal description. Dense weights, which another
+        optimizer trains, do not count. For both norms, a row whose sum has a
+        NaN or an infinity counts as 0, and a row that `admission` does not
+        admit yet counts in full. At most one of the three limits may be given.
       weight_decay_factor: w -= factor * w, or factor * learning_rate * w with
         `multiply_weight_decay_factor_by_learning_rate`, once per step. None or
         0: none. (Decoupled weight decay, arxiv.org/abs/1711.05101.)
-      learning_rate: what a Keras optimizer takes. A number; a tf.Variable or
-        keras.Variable, read whenever gradients are applied; a function without
-        arguments, called then; a schedule, that is a function of the step, as
-        of keras.optimizers.schedules: each table counts its own steps, and
-        checkpoints have the count. None: in a layer of Keras the rate of the
-        model's optimizer, which schedules and callbacks change.
+      learning_rate: a number; a tf.Variable or keras.Variable, read whenever
+        gradients are applied; a function without arguments, called then; or a
+        schedule, a function of the step like keras.optimizers.schedules: each
+        table counts its own steps, and checkpoints save the count. None: in a
+        Keras layer, the rate of the model's optimizer, which schedules and
+        callbacks change.
       clip_weight_min, clip_weight_max: limits of the row after its update.
       use_gradient_accumulation: True: the gradients of a row are summed over
-        the global batch and applied once. False: applied one by one.
-      slot_variable_creation_fn: makes the slots of a table with a vocabulary:
-        (the table's variable, slot names, their initializers) -> a dict of
-        tf.Variables by slot name, in the shape of the table. They are the
-        caller's: checkpoints find them under `_variables/<table>/<slot>`, not
-        under `<table>/<slot>`. None: they are made and saved with the table.
-      low_dimensional_packing_status: a TPU's memory layout; no effect here.
+        the global batch and applied once. False: they are applied one by one.
+      slot_variable_creation_fn: creates the slots of a table with a
+        vocabulary: (the table's variable, slot names, their initializers) -> a
+        dict of tf.Variables by slot name, in the shape of the table. They
+        belong to the caller: checkpoints have them under
+        `_variables/<table>/<slot>`, not under `<table>/<slot>`. None: the
+        table creates and saves them.
+      low_dimensional_packing_status: a TPU's memory layout; ignored here.
 
-    A row that was looked up moves even where its gradient is 0: what decays
-    (moments, weights) does.
+    A looked-up row is updated even if its gradient is 0: moments and weights
+    decay.
     """
 
-    rule_name: ClassVar[str]  # In cc/core/optimizers.
-    is_fused: ClassVar[bool] = True  # False: its arithmetic is not there.
+    rule_name: ClassVar[str]  # The name of the rule in cc/core/optimizers.
+    # False: cc/core/optimizers has no such rule.
+    is_fused: ClassVar[bool] = True
 
     learning_rate: LearningRate
     use_gradient_accumulation: bool
@@ -87,38 +89,38 @@ class Optimizer(abc.ABC):
     @property
     @abc.abstractmethod
     def slot_initial_values(self) -> Mapping[str, float]:
-        """The names of the slots, in order, and what they start from."""
+        """The names of the slots, in order, and their initial values."""
 
     @abc.abstractmethod
     def _rule_parameters(self) -> Mapping[str, float | bool]:
-        """The rule's own parameters, by their names in the core."""
+        """Returns the rule's own parameters, by their names in the core."""
 
     @property
     def slot_names(self) -> tuple[str, ...]:
-        """The names of the slots kept beside each row."""
+        """The names of the slots of each row."""
         return tuple(self.slot_initial_values)
 
     @property
     def row_wise_slots(self) -> frozenset[str]:
-        """The slots that are one float a row, whatever its width."""
+        """The slots that have one float per row, for any width."""
         return frozenset()
 
     def slot_shape(
         self, name: str, table_shape: tuple[int, int]
     ) -> tuple[int, int]:
-        """The shape of a slot of a table [vocabulary_size, dim]."""
+        """Returns the shape of a slot of a table [vocabulary_size, dim]."""
         rows, dim = table_shape
         return (rows, 1 if name in self.row_wise_slots else dim)
 
     def slot_initializer(self, name: str) -> Callable[..., tf.Tensor]:
-        """The initializer of a slot: initializer(shape, dtype=...)."""
+        """Returns the initializer of a slot: initializer(shape, dtype=...)."""
         return tf.constant_initializer(self.slot_initial_values[name])
 
     def check_fits_table(self, name: str, *, has_vocabulary: bool) -> None:
-        """Raises ArgumentError where a table cannot have this optimizer.
+        """Raises ArgumentError if a table cannot have this optimizer.
 
         Args:
-          name: the table's.
+          name: the name of the table.
           has_vocabulary: whether the table's rows are a tf.Variable.
         """
         creator = self.slot_variable_creation_fn
@@ -132,7 +134,7 @@ class Optimizer(abc.ABC):
 
     @property
     def norm_limit(self) -> str | None:
-        """The parameter that limits a norm of gradients; None: no norm is."""
+        """The parameter that limits a norm of gradients; None: no limit."""
         given = [
             name for name in NORM_LIMITS if getattr(self, name) is not None
         ]
@@ -149,9 +151,9 @@ class Optimizer(abc.ABC):
         return _limits(self.clipvalue)[1]
 
     def rule_text(self) -> str:
-        """The rule as `cc/core/optimizers/update_rule.h` reads it.
+        """Returns the rule as `cc/core/optimizers/update_rule.h` parses it.
 
-        The learning rate is no part of it: it comes with each step.
+        It does not contain the learning rate, which comes with each step.
         """
         parameters = {**self._rule_parameters(), **self._common_parameters()}
         words = [f"{k}={_text(v)}" for k, v in parameters.items()]
@@ -176,10 +178,10 @@ class Optimizer(abc.ABC):
         return parameters
 
     def _check_common(self) -> None:
-        """Raises for common parameters that are not allowed."""
+        """Raises an error for common parameters that are not allowed."""
         for field in dataclasses.fields(self):  # type: ignore[arg-type]  # All subclasses are dataclasses.
             value = getattr(self, field.name)
-            if field.type == "bool":  # As TensorFlow's, whatever is true.
+            if field.type == "bool":  # As in TensorFlow, any true value.
                 object.__setattr__(self, field.name, bool(value))
             elif field.type == "float" or (
                 field.type == "float | None" and value is not None
@@ -194,7 +196,7 @@ class Optimizer(abc.ABC):
                 "cannot be used and `clipvalue` should be left as None. "
                 f"Received value {self.clipvalue} for argument `clipvalue`."
             )
-        # Compared by what it means: c is (-c, c), and (None, None) is None.
+        # Compared by meaning: c is (-c, c), and (None, None) is None.
         limits = _limits(self.clipvalue)
         object.__setattr__(
             self, "clipvalue", None if limits == (None, None) else limits
@@ -255,10 +257,10 @@ class KeywordOptimizer(Optimizer):
 
 
 def as_learning_rate(rate: Any) -> LearningRate:
-    """A number, None, or a function: of a variable, the one that reads it.
+    """Converts a variable to its read function; returns other rates unchanged.
 
     Raises:
-      tfembed.errors.ArgumentError: anything else.
+      tfembed.errors.ArgumentError: the rate has another type.
     """
     variable = variable_of(rate)
     if variable is not None:
@@ -276,10 +278,11 @@ def as_learning_rate(rate: Any) -> LearningRate:
 
 
 def variable_of(rate: Any) -> Any:
-    """The tf.Variable that is a rate, or that a rate reads; else None."""
+    """Returns the tf.Variable that a rate is or reads; None without one."""
     if getattr(rate, "__name__", None) == "read_value":
-        rate = getattr(rate, "__self__", None)  # As `as_learning_rate` has it.
-    held = getattr(rate, "value", None)  # Of a keras.Variable.
+        # The result of `as_learning_rate`.
+        rate = getattr(rate, "__self__", None)
+    held = getattr(rate, "value", None)  # For a keras.Variable.
     found = (one for one in (rate, held) if isinstance(one, tf.Variable))
     return next(found, None)
 
@@ -288,7 +291,7 @@ def is_schedule(rate: Callable[..., Any]) -> bool:
     """Whether a learning rate is a schedule: a function of the step."""
     try:
         parameters = inspect.signature(rate).parameters.values()
-    except ValueError:  # Nothing is known of it.
+    except ValueError:  # The signature is unknown.
         return False
     positional = (
         inspect.Parameter.POSITIONAL_ONLY,
@@ -300,7 +303,7 @@ def is_schedule(rate: Callable[..., Any]) -> bool:
 
 
 def check_slot_creator(creator: object) -> None:
-    """Raises for a `slot_variable_creation_fn` that cannot be called."""
+    """Raises an error if `slot_variable_creation_fn` is not callable."""
     if creator is not None and not callable(creator):
         raise errors.ArgumentError(
             "Argument `slot_variable_creation_fn` must be either None or a "
@@ -309,7 +312,7 @@ def check_slot_creator(creator: object) -> None:
 
 
 def check_accumulates(rule: Optimizer, option: str, is_lazy: bool) -> None:
-    """Raises for a rule that moves all rows and does not sum gradients."""
+    """Raises an error if a rule updates all rows without summing gradients."""
     if not is_lazy and not rule.use_gradient_accumulation:
         raise errors.ArgumentError(
             f"`{option}=False` needs `use_gradient_accumulation=True`; got "
@@ -318,13 +321,13 @@ def check_accumulates(rule: Optimizer, option: str, is_lazy: bool) -> None:
 
 
 def check_positive(name: str, value: float) -> None:
-    """Raises where a parameter that must be positive is not."""
+    """Raises an error unless a parameter is positive."""
     if not value > 0:
         raise errors.ArgumentError(f"{name} must be positive; got {value}.")
 
 
 def check_not_negative(name: str, value: float) -> None:
-    """Raises where a parameter that must not be negative is."""
+    """Raises an error unless a parameter is finite and not negative."""
     if not 0 <= value < math.inf:
         raise errors.ArgumentError(
             f"{name} must be finite and not negative; got {value}."
@@ -332,13 +335,13 @@ def check_not_negative(name: str, value: float) -> None:
 
 
 def check_unit(name: str, value: float) -> None:
-    """Raises where a parameter is not in [0, 1)."""
+    """Raises an error unless a parameter is in [0, 1)."""
     if not 0 <= value < 1:
         raise errors.ArgumentError(f"{name} must be in [0, 1); got {value}.")
 
 
 def check_finite(name: str, value: float) -> None:
-    """Raises for a NaN or an infinity."""
+    """Raises an error for a NaN or an infinity."""
     if not math.isfinite(value):
         raise errors.ArgumentError(f"{name} must be finite; got {value}.")
 

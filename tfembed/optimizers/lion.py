@@ -18,10 +18,10 @@ class Lion(interface.KeywordOptimizer):
         w -= learning_rate * sign(beta_1 * m + (1 - beta_1) * g)
         m  = beta_2 * m + (1 - beta_2) * g
 
-    The sign of 0 is 0. TPUs call it `LionParameters`
-    (optimization_parameters.proto). `lazy_lion=True` moves the rows that were
-    looked up; False, `use_non_lazy_lion` there, all rows that the table has,
-    the others as if their gradient were 0.
+    The sign of 0 is 0. TPUs call this rule `LionParameters`
+    (optimization_parameters.proto). `lazy_lion=True` updates only the rows
+    that were looked up; False (`use_non_lazy_lion` there) updates all rows of
+    the table, the others as if their gradient were 0.
 
     Slot: momenta m, from 0. beta_1 and beta_2 are in [0, 1). The common
     parameters are those of `Optimizer`, by keyword; the paper's weight decay is
@@ -29,7 +29,7 @@ class Lion(interface.KeywordOptimizer):
     `multiply_weight_decay_factor_by_learning_rate=True`.
 
     Raises:
-      tfembed.errors.ArgumentError: a parameter that is not allowed.
+      tfembed.errors.ArgumentError: a parameter is not allowed.
     """
 
     rule_name: ClassVar[str] = "lion"
@@ -47,7 +47,7 @@ class Lion(interface.KeywordOptimizer):
 
     @property
     def slot_initial_values(self) -> Mapping[str, float]:
-        """The slots and what they start from."""
+        """The slots and their initial values."""
         return {"momenta": 0.0}
 
     def _rule_parameters(self) -> Mapping[str, float | bool]:

@@ -13,21 +13,21 @@ __all__ = ["Momentum"]
 
 @dataclasses.dataclass(frozen=True)
 class Momentum(interface.KeywordOptimizer):
-    """Gradient descent with momentum, which is one of gradients, not of steps:
+    """Gradient descent with a momentum of gradients, not of steps:
 
         m  = momentum * m + g
         w -= learning_rate * m                     or, with use_nesterov,
              learning_rate * (g + momentum * m)
 
-    What TPUs call `MomentumParameters` (optimization_parameters.proto), whose
-    source is TensorFlow's ApplyMomentum. Keras' SGD keeps the momentum of steps
-    instead: the two differ where the learning rate changes.
+    TPUs call this rule `MomentumParameters` (optimization_parameters.proto);
+    it equals TensorFlow's ApplyMomentum. Keras' SGD has a momentum of steps
+    instead: the two differ if the learning rate changes.
 
     Slot: momenta m, from 0. The common parameters are those of `Optimizer`, by
     keyword.
 
     Raises:
-      tfembed.errors.ArgumentError: a parameter that is not allowed.
+      tfembed.errors.ArgumentError: a parameter is not allowed.
     """
 
     rule_name: ClassVar[str] = "momentum"
@@ -42,7 +42,7 @@ class Momentum(interface.KeywordOptimizer):
 
     @property
     def slot_initial_values(self) -> Mapping[str, float]:
-        """The slots and what they start from."""
+        """The slots and their initial values."""
         return {"momenta": 0.0}
 
     def _rule_parameters(self) -> Mapping[str, float | bool]:

@@ -1,6 +1,6 @@
-"""The private TensorFlow symbols of descriptions.
+"""The private TensorFlow symbols for optimizer descriptions.
 
-Tried by tests/optimizers/test_custom_optimizer.py, on the versions that
+tests/optimizers/test_custom_optimizer.py tries them, on the versions that
 `tfembed/ops/private.py` lists.
 """
 
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 __all__ = ["slots_of"]
 
-# By entry, the public means that would end it.
+# The public API that would end each entry.
 ENDED_BY = {
     "slots_of": "public names and initial values of a description's slots"
 }
@@ -22,9 +22,9 @@ ENDED_BY = {
 def slots_of(
     description: Any,
 ) -> tuple[list[str], list[Callable[..., tf.Tensor]]]:
-    """The slots of TensorFlow's CustomOptimizer or CustomCombiner.
+    """Returns the slots of TensorFlow's CustomOptimizer or CustomCombiner.
 
     Returns:
-      Their names and what fills them.
+      Their names and their initializers.
     """
     return description._slot_names(), description._slot_initializers()

@@ -13,23 +13,24 @@ __all__ = ["ProximalAdagrad"]
 
 @dataclasses.dataclass(frozen=True)
 class ProximalAdagrad(interface.KeywordOptimizer):
-    """Adagrad, then the proximal step of l1 and l2:
+    """Adagrad, followed by the proximal step of l1 and l2:
 
         a += g * g
         r  = learning_rate / sqrt(a)
         x  = w - r * g
         w  = sign(x) * max(abs(x) - r * l1, 0) / (1 + r * l2)
 
-    What TPUs call `ProximalAdagradParameters` (optimization_parameters.proto),
-    whose source is TensorFlow's ApplyProximalAdagrad (Duchi and Singer, 2009;
-    Duchi, Hazan and Singer, 2011).
+    TPUs call this rule `ProximalAdagradParameters`
+    (optimization_parameters.proto); it equals TensorFlow's
+    ApplyProximalAdagrad (Duchi and Singer, 2009; Duchi, Hazan and Singer,
+    2011).
 
     Slot: accumulators a, from `initial_accumulator_value`, which must be
     positive. l1 and l2, the regularization strengths, are not negative. The
     common parameters are those of `Optimizer`, by keyword.
 
     Raises:
-      tfembed.errors.ArgumentError: a parameter that is not allowed.
+      tfembed.errors.ArgumentError: a parameter is not allowed.
     """
 
     rule_name: ClassVar[str] = "proximal_adagrad"
@@ -55,7 +56,7 @@ class ProximalAdagrad(interface.KeywordOptimizer):
 
     @property
     def slot_initial_values(self) -> Mapping[str, float]:
-        """The slots and what they start from."""
+        """The slots and their initial values."""
         return {"accumulators": self.initial_accumulator_value}
 
     def _rule_parameters(self) -> Mapping[str, float | bool]:

@@ -1,4 +1,4 @@
-"""RMSProp, and the parameters that CenteredRMSProp has too."""
+"""RMSProp, and the parameters that it shares with CenteredRMSProp."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["RMSProp", "RMSPropParameters"]
 
 @dataclasses.dataclass(frozen=True)
 class RMSPropParameters(interface.KeywordOptimizer):
-    """The parameters of RMSProp and CenteredRMSProp, checked; it has no slots."""
+    """The checked parameters of RMSProp and CenteredRMSProp, without slots."""
 
     learning_rate: interface.LearningRate = 0.001
     rho: float = 0.9
@@ -37,25 +37,25 @@ class RMSPropParameters(interface.KeywordOptimizer):
 
 @dataclasses.dataclass(frozen=True)
 class RMSProp(RMSPropParameters):
-    """RMSProp (Tieleman and Hinton, 2012, lecture 6.5), on looked-up rows alone:
+    """RMSProp (Tieleman and Hinton, 2012, lecture 6.5), only on looked-up rows:
 
         s  = rho * s + (1 - rho) * g * g
         m  = momentum * m + learning_rate * g / sqrt(s + epsilon)
         w -= m
 
-    What TPUs call `RmsPropParameters` (optimization_parameters.proto), whose
-    source is TensorFlow's ApplyRMSProp.
+    TPUs call this rule `RmsPropParameters` (optimization_parameters.proto); it
+    equals TensorFlow's ApplyRMSProp.
 
     Slots: ms s and mom m, both from 0. rho is in [0, 1), epsilon is positive.
     The common parameters are those of `Optimizer`, by keyword.
 
     Raises:
-      tfembed.errors.ArgumentError: a parameter that is not allowed.
+      tfembed.errors.ArgumentError: a parameter is not allowed.
     """
 
     rule_name: ClassVar[str] = "rms_prop"
 
     @property
     def slot_initial_values(self) -> Mapping[str, float]:
-        """The slots and what they start from."""
+        """The slots and their initial values."""
         return {"ms": 0.0, "mom": 0.0}

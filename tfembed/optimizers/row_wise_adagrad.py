@@ -13,21 +13,21 @@ __all__ = ["RowWiseAdagrad"]
 
 @dataclasses.dataclass(frozen=True)
 class RowWiseAdagrad(interface.KeywordOptimizer):
-    """Adagrad with one accumulator a row, whatever its width:
+    """Adagrad with one accumulator per row, for any width:
 
         a += mean(g * g)                                  over the row
         w -= learning_rate * g / (sqrt(a) + epsilon)
 
-    What FBGEMM and TorchRec call exact row-wise Adagrad
-    (`EmbOptimType.EXACT_ROWWISE_ADAGRAD`); weight decay and clipping are those of
-    `Optimizer`.
+    FBGEMM and TorchRec call this rule exact row-wise Adagrad
+    (`EmbOptimType.EXACT_ROWWISE_ADAGRAD`); weight decay and clipping are those
+    of `Optimizer`.
 
     Slot: accumulators a, [rows, 1], from `initial_accumulator_value`, which is
     not negative; epsilon is positive. The common parameters are those of
     `Optimizer`, by keyword.
 
     Raises:
-      tfembed.errors.ArgumentError: a parameter that is not allowed.
+      tfembed.errors.ArgumentError: a parameter is not allowed.
     """
 
     rule_name: ClassVar[str] = "row_wise_adagrad"
@@ -46,12 +46,12 @@ class RowWiseAdagrad(interface.KeywordOptimizer):
 
     @property
     def slot_initial_values(self) -> Mapping[str, float]:
-        """The slots and what they start from."""
+        """The slots and their initial values."""
         return {"accumulators": self.initial_accumulator_value}
 
     @property
     def row_wise_slots(self) -> frozenset[str]:
-        """The slots that are one float a row."""
+        """The slots that have one float per row."""
         return frozenset(self.slot_names)
 
     def _rule_parameters(self) -> Mapping[str, float | bool]:

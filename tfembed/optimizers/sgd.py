@@ -13,14 +13,14 @@ __all__ = ["SGD"]
 
 @dataclasses.dataclass(frozen=True)
 class SGD(interface.Optimizer):
-    """Stochastic gradient descent, for the summed gradient g of a row w:
+    """Stochastic gradient descent with the summed gradient g of a row w:
 
         w -= learning_rate * g
 
-    No slots. The common parameters are those of `Optimizer`.
+    There are no slots. The common parameters are those of `Optimizer`.
 
     Raises:
-      tfembed.errors.ArgumentError: a parameter that is not allowed.
+      tfembed.errors.ArgumentError: a parameter is not allowed.
     """
 
     rule_name: ClassVar[str] = "sgd"
@@ -42,7 +42,7 @@ class SGD(interface.Optimizer):
 
     @property
     def slot_initial_values(self) -> Mapping[str, float]:
-        """The slots and what they start from."""
+        """The slots and their initial values."""
         return {}
 
     def _rule_parameters(self) -> Mapping[str, float | bool]:

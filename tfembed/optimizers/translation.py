@@ -1,4 +1,4 @@
-"""TensorFlow's own optimizer descriptions, read as ours."""
+"""Converts TensorFlow's optimizer descriptions to tfembed's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TRANSLATIONS: tuple[tuple[type, type[Optimizer]], ...] = (
 
 
 def from_tensorflow(optimizer: object) -> Optimizer:
-    """The tfembed description of an optimizer; our own pass unchanged.
+    """Converts an optimizer to a tfembed description; keeps tfembed's own.
 
     Args:
       optimizer: a `tfembed.optimizers.Optimizer`, or one of SGD, Adagrad,
@@ -39,11 +39,11 @@ def from_tensorflow(optimizer: object) -> Optimizer:
         `tf.tpu.experimental.embedding`.
 
     Raises:
-      tfembed.errors.ArgumentError: anything else.
+      tfembed.errors.ArgumentError: the optimizer has another type.
     """
     if isinstance(optimizer, Optimizer):
         return optimizer
-    # TensorFlow 2.16 has none.
+    # TensorFlow 2.16 has no CustomOptimizer.
     if type(optimizer).__name__ == "CustomOptimizer":
         return _translate_custom(optimizer)
     for theirs, ours in _TRANSLATIONS:
@@ -57,7 +57,7 @@ def from_tensorflow(optimizer: object) -> Optimizer:
 
 
 def _hint(optimizer: object) -> str:
-    """Which of ours has the name of a Keras optimizer, or of its class."""
+    """Names the tfembed rule for a Keras optimizer, or for its class."""
     name = type(optimizer).__name__
     if isinstance(optimizer, type):
         name = optimizer.__name__

@@ -13,7 +13,7 @@ __all__ = ["Yogi"]
 
 @dataclasses.dataclass(frozen=True)
 class Yogi(interface.KeywordOptimizer):
-    """Yogi (Zaheer et al., 2018, algorithm 2), on looked-up rows alone:
+    """Yogi (Zaheer et al., 2018, algorithm 2), only on looked-up rows:
 
         m  = beta_1 * m + (1 - beta_1) * g
         v -= (1 - beta_2) * sign(v - g * g) * g * g
@@ -21,10 +21,11 @@ class Yogi(interface.KeywordOptimizer):
         x  = w - r * m
         w  = sign(x) * max(abs(x) - r * l1, 0) / (1 + r * l2)
 
-    What TPUs call `ProximalYogiParameters` (optimization_parameters.proto);
-    defaults and first values are those of TensorFlow's class of that name. Its
-    source is not public: the last two lines are the proximal step of
-    ApplyProximalAdagrad. There is no bias correction, as in `Adam`.
+    TPUs call this rule `ProximalYogiParameters`
+    (optimization_parameters.proto); defaults and initial values are those of
+    TensorFlow's class of that name. Its source is not public: the last two
+    lines are the proximal step of ApplyProximalAdagrad. There is no bias
+    correction, as in `Adam`.
 
     Slots: v, from `initial_accumulator_value`, and m, from 0. beta_1 and beta_2
     are in [0, 1), epsilon is positive; l1, l2, the regularization strengths, and
@@ -32,7 +33,7 @@ class Yogi(interface.KeywordOptimizer):
     `Optimizer`, by keyword.
 
     Raises:
-      tfembed.errors.ArgumentError: a parameter that is not allowed.
+      tfembed.errors.ArgumentError: a parameter is not allowed.
     """
 
     rule_name: ClassVar[str] = "yogi"
@@ -59,7 +60,7 @@ class Yogi(interface.KeywordOptimizer):
 
     @property
     def slot_initial_values(self) -> Mapping[str, float]:
-        """The slots and what they start from."""
+        """The slots and their initial values."""
         return {"v": self.initial_accumulator_value, "m": 0.0}
 
     def _rule_parameters(self) -> Mapping[str, float | bool]:

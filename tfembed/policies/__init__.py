@@ -1,7 +1,8 @@
-"""Which keys a hash table takes in, and which ones go: frozen descriptions.
+"""Policies of hash tables, which are immutable descriptions.
 
-The arithmetic is in `cc/core/policies`, a header for each policy.
-`simulate` runs policies dry.
+Admission, eviction and expiry decide which keys are inserted and removed. The
+arithmetic is in `cc/core/policies`, with a header for each policy. `simulate`
+runs policies without training.
 """
 
 import importlib as _importlib

@@ -1,4 +1,4 @@
-"""Which keys tables take in: the interface of admission, and the policies."""
+"""Admission policies, which decide what keys a table inserts."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = [
 
 
 class AdmissionPolicy(abc.ABC):
-    """When training may insert a key: after it was seen `seen` times.
+    """Lets training insert a key once it has seen the key `seen` times.
 
-    A description: immutable, used by any number of tables. A key is seen once by
-    each training step that has a gradient for it. Until it is admitted it reads
-    `value`, or without one its initial row, and trains nothing; `upsert` and
-    `accum` insert it at once.
+    A description: immutable, for any number of tables. A training step with a
+    gradient for a key sees the key once. Until the key is admitted, its lookup
+    returns `value`, or without one its initial row, and training skips it;
+    `upsert` and `accum` insert it at once.
 
     Attributes:
-      seen: the step in which a key is inserted and trained, from 1 on.
-      value: what every key that is missing reads, in all columns; None: its
+      seen: the number of the step, from 1, that inserts and trains a key.
+      value: the number in all columns of a missing key's lookup; None: its
         initial row.
     """
 
@@ -36,20 +36,20 @@ class AdmissionPolicy(abc.ABC):
 
     @abc.abstractmethod
     def policy_text(self) -> str:
-        """The policy as `cc/core/policies/admission.h` reads it."""
+        """Returns the policy as `cc/core/policies/admission.h` parses it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CountAdmission(AdmissionPolicy):
     """Inserts a key when training sees it for the `seen`-th time, exactly.
 
-    Takes 17 to 22 bytes of memory for each key that waits, and some 45 more of
-    a string. A key that was admitted, or upserted, and removed begins anew.
-    Checkpoints save the counts.
+    Takes 17 to 22 bytes of memory for each waiting key, and about 45 more for
+    a string. The count of a key that was inserted and then removed starts
+    again. Checkpoints save the counts.
 
     Raises:
       tfembed.errors.ArgumentError: `seen` is not in [1, 2**24], or `value` is
-        no finite number.
+        not a finite number.
     """
 
     seen: int
@@ -62,7 +62,7 @@ class CountAdmission(AdmissionPolicy):
         object.__setattr__(self, "value", value)
 
     def policy_text(self) -> str:
-        """The policy as `cc/core/policies/admission.h` reads it."""
+        """Returns the policy as `cc/core/policies/admission.h` parses it."""
         return f"count seen={self.seen}"
 
 
@@ -70,20 +70,21 @@ class CountAdmission(AdmissionPolicy):
 class BloomAdmission(AdmissionPolicy):
     """Inserts a key when training sees it for the `seen`-th time, or earlier.
 
-    Earlier with a probability of at most `error_rate`, as long as training has
-    seen no more than `capacity` different keys; never later. The filter takes
-    capacity * 2.08 * ln(1 / error_rate) bytes (9.6 a key for 1 %) at once and
-    never grows. A key that was admitted and removed is admitted again at once.
-    Checkpoints save the counters, for tables with as many shards, the same
-    partitioner, capacity and error rate; elsewhere they begin anew.
+    The probability of "earlier" is at most `error_rate`, as long as training
+    has seen at most `capacity` different keys; a key is never late. The filter
+    takes capacity * 2.08 * ln(1 / error_rate) bytes (9.6 per key for 1 %) from
+    the start and never grows. A key that was inserted and removed is admitted
+    again at once. Checkpoints save the counters for tables with the same
+    number of shards, partitioner, capacity and error rate; for other tables
+    they start again.
 
     Attributes:
-      capacity: different keys that training is expected to see, in all.
-      error_rate: from 1e-6 to 0.5.
+      capacity: the number of different keys that training is expected to see.
+      error_rate: a number from 1e-6 to 0.5.
 
     Raises:
       tfembed.errors.ArgumentError: `seen` is not in [1, 255], or another value
-        that is not allowed.
+        is not allowed.
     """
 
     seen: int
@@ -106,7 +107,7 @@ class BloomAdmission(AdmissionPolicy):
         object.__setattr__(self, "value", value)
 
     def policy_text(self) -> str:
-        """The policy as `cc/core/policies/admission.h` reads it."""
+        """Returns the policy as `cc/core/policies/admission.h` parses it."""
         return (
             f"bloom seen={self.seen} capacity={self.capacity} "
             f"error_rate={self.error_rate!r}"
@@ -114,7 +115,7 @@ class BloomAdmission(AdmissionPolicy):
 
 
 def as_admission(given: Any) -> Any:
-    """A whole number n as `CountAdmission(n)`; anything else as it is.
+    """Converts an integer n to `CountAdmission(n)`; returns others unchanged.
 
     Raises:
       tfembed.errors.ArgumentError: the number is not in [1, 2**24].
@@ -124,10 +125,10 @@ def as_admission(given: Any) -> Any:
 
 
 def _check_value(value: Any) -> float | None:
-    """`value` as a number; None stays None.
+    """Converts `value` to a float; None stays None.
 
     Raises:
-      tfembed.errors.ArgumentError: it is no finite number.
+      tfembed.errors.ArgumentError: `value` is not a finite number.
     """
     if value is None:
         return None

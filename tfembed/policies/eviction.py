@@ -1,4 +1,4 @@
-"""Which rows go when some have to: the interface of eviction, and the policies."""
+"""Eviction policies, which decide what rows a table removes first."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ __all__ = ["EvictionPolicy", "LeastFrequent", "LeastRecent", "SmallestNorm"]
 
 
 class EvictionPolicy(abc.ABC):
-    """Which rows go first when some have to.
+    """Decides which rows a table removes first.
 
-    A description: immutable, used by any number of tables. A row is touched when
-    it is inserted, written or trained; reading it does not touch it.
+    A description: immutable, for any number of tables. Inserting, writing or
+    training a row touches it; reading does not.
     """
 
-    # Whether the rows that go are those above the limit, or below it.
+    # Whether rows above the limit of `expire` are removed, or those below it.
     limit_is_age: ClassVar[bool]
 
     @abc.abstractmethod
     def policy_text(self) -> str:
-        """The policy as `cc/core/policies/eviction.h` reads it."""
+        """Returns the policy as `cc/core/policies/eviction.h` parses it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LeastFrequent(EvictionPolicy):
-    """The rows that were touched least often go first.
+    """Removes the rows that were touched least often first.
 
-    Takes 4 bytes a row. A training step and a batch of `upsert` or `accum` touch
-    a row once, however often its key comes.
+    Takes 4 bytes per row. A training step and a batch of `upsert` or `accum`
+    touch a row once, even if its key comes several times.
     """
 
     limit_is_age: ClassVar[bool] = False
 
     def policy_text(self) -> str:
-        """The policy as `cc/core/policies/eviction.h` reads it."""
+        """Returns the policy as `cc/core/policies/eviction.h` parses it."""
         return "least_frequent"
 
 
 @dataclasses.dataclass(frozen=True)
 class LeastRecent(EvictionPolicy):
-    """The rows that were not touched for the longest time go first.
+    """Removes the rows that were not touched for the longest time first.
 
-    Takes 4 bytes a row. Time is counted in steps, the batches of writes to the
-    table (a training step, an `upsert`, an `accum`), or in seconds.
+    Takes 4 bytes per row. Time is counted in steps, the batches of writes to
+    the table (a training step, an `upsert`, an `accum`), or in seconds.
 
     Attributes:
       clock: "steps" or "seconds".
 
     Raises:
-      tfembed.errors.ArgumentError: another clock.
+      tfembed.errors.ArgumentError: the clock is neither.
     """
 
     limit_is_age: ClassVar[bool] = True
@@ -66,20 +66,20 @@ class LeastRecent(EvictionPolicy):
             )
 
     def policy_text(self) -> str:
-        """The policy as `cc/core/policies/eviction.h` reads it."""
+        """Returns the policy as `cc/core/policies/eviction.h` parses it."""
         return f"least_recent seconds={int(self.clock == 'seconds')}"
 
 
 @dataclasses.dataclass(frozen=True)
 class SmallestNorm(EvictionPolicy):
-    """The rows of the smallest Euclidean norm go first, those with a NaN before.
+    """Removes the rows of the smallest Euclidean norm first, after NaN rows.
 
-    Takes no memory, and rows of any dtype; of booleans it is that of zeros and
-    ones. Slots do not count.
+    Takes no memory, and supports rows of any dtype; booleans count as 0 and 1.
+    Slots do not count.
     """
 
     limit_is_age: ClassVar[bool] = False
 
     def policy_text(self) -> str:
-        """The policy as `cc/core/policies/eviction.h` reads it."""
+        """Returns the policy as `cc/core/policies/eviction.h` parses it."""
         return "smallest_norm"

@@ -1,4 +1,4 @@
-"""When rows expire by themselves."""
+"""When rows of a table expire automatically."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ __all__ = ["Expiry"]
 
 @dataclasses.dataclass(frozen=True)
 class Expiry:
-    """Has a table call `expire(limit)` by itself: every so often, or when saved.
+    """Makes a table call `expire(limit)` at intervals, or when it is saved.
 
     Attributes:
-      limit: what `HashTable.expire` takes, by the table's eviction policy.
-      every: training steps from one expiry to the next, counted over restores
-        of checkpoints too; None: not by steps.
+      limit: the argument of `HashTable.expire`, for the table's eviction
+        policy.
+      every: the training steps from one expiry to the next, counted across
+        restores of checkpoints; None: not by steps.
       at_checkpoints: whether rows expire before each checkpoint that saves the
         table: `tf.train.Checkpoint` and its managers, Keras' files,
         `tf.compat.v1.train.Saver`. Not before `tf.saved_model.save`, which
         leaves the table as it is.
 
     Raises:
-      tfembed.errors.ArgumentError: a value that is not allowed, or neither
-        `every` nor `at_checkpoints`.
+      tfembed.errors.ArgumentError: a value is not allowed, or both `every` and
+        `at_checkpoints` are missing.
     """
 
     limit: float
@@ -35,7 +36,8 @@ class Expiry:
     def __post_init__(self) -> None:
         object.__setattr__(self, "limit", check_limit(self.limit))
         if self.every is not None:
-            # A period is no size that programs compute: no float counts steps.
+            # Unlike sizes, a period is not computed by programs: floats are
+            # refused.
             if isinstance(checks.scalar(self.every), float):
                 raise errors.ArgumentError(
                     "`every` must be an integer of at least 1; got "
@@ -57,10 +59,10 @@ class Expiry:
 
 
 def check_limit(limit: object) -> float:
-    """`limit` as a number.
+    """Converts `limit` to a float.
 
     Raises:
-      tfembed.errors.ArgumentError: it is no number from 0 on.
+      tfembed.errors.ArgumentError: `limit` is not a number of at least 0.
     """
     number = checks.number(limit)
     if number is None or not 0 <= number < math.inf:

@@ -1,4 +1,4 @@
-"""An estimate of a model's memory and time on a TPU: `estimate`."""
+"""Estimates a model's memory and time on a TPU: `estimate`."""
 
 from tfembed.tpu.estimate import Estimate, estimate
 

@@ -1,9 +1,9 @@
-"""Compiles StableHLO for TPUs that are not there. A program of its own:
+"""Compiles StableHLO for TPUs that this machine lacks. A program of its own:
 
     python compiler.py MODULE TOPOLOGY STATE
 
-prints one line of JSON. It needs JAX and libtpu and imports nothing of tfembed,
-whose TensorFlow may live in another environment.
+prints one line of JSON. It needs JAX and libtpu, and imports nothing of
+tfembed, whose TensorFlow may be in another environment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Costs", "chips_of", "compile_for", "costs_of", "interconnect_bytes"]
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-# It guards TPUs; a compiler may run twice on a machine.
+# libtpu's lock protects TPUs; without TPUs, several compilers may run.
 os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 
 _BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s64": 8, "u64": 8}
@@ -36,14 +36,14 @@ _GROUPS = re.compile(r"replica_groups=\[(\d+),(\d+)\]")
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """Per chip.
+    """The costs of a program, per chip.
 
     Attributes:
-      seconds: the compiler's estimate of a step, loops counted once.
-      unknown: the parts that it has no estimate for.
-      bytes: the memory in bytes: inputs, outputs, what is between them, and code.
-      interconnect: bytes that leave the chip, loops counted once.
-      collectives: how many there are.
+      seconds: the compiler's estimate for a step, with each loop counted once.
+      unknown: the number of ops without an estimate.
+      bytes: the bytes of memory: inputs, outputs, temporaries, and code.
+      interconnect: the bytes that leave the chip, with each loop counted once.
+      collectives: the number of collectives.
     """
 
     seconds: float
@@ -54,13 +54,13 @@ class Costs:
 
 
 def chips_of(name: str) -> list[Any]:
-    """Lists one device per chip of a topology such as "v5p:2x2x1"."""
+    """Returns one device per chip of a topology, for instance "v5p:2x2x1"."""
     from jax.experimental import topologies
 
     devices = topologies.get_topology_desc(
         platform="tpu", topology_name=name
     ).devices
-    # A chip of v4 shows its two cores.
+    # A chip of v4 has two cores, each a device.
     first = {tuple(device.coords): device for device in reversed(devices)}
     return [first[coords] for coords in sorted(first)]
 
@@ -72,9 +72,9 @@ def compile_for(
 
     Args:
       devices: the devices of the host, or of a topology.
-      text: the StableHLO.
+      text: the StableHLO text.
       method: "compile_and_load" for the host, "compile" for a topology.
-      state: how many inputs are outputs too, in place.
+      state: the number of inputs that are also outputs, updated in place.
     """
     import numpy as np
     from jax._src import compiler
@@ -96,7 +96,7 @@ def compile_for(
 
 
 def _alias(ir: Any, module: Any, state: int) -> None:
-    """Lets the first inputs' memory be that of the first outputs."""
+    """Lets the first outputs reuse the memory of the first inputs."""
     main = next(
         op
         for op in module.body.operations
@@ -115,7 +115,7 @@ def _alias(ir: Any, module: Any, state: int) -> None:
 
 
 def costs_of(program: Any) -> Costs:
-    """The costs of an executable that was compiled for a topology."""
+    """Returns the costs of an executable compiled for a topology."""
     cost = program.cost_analysis()
     if isinstance(cost, list):
         cost = cost[0]
@@ -129,18 +129,18 @@ def costs_of(program: Any) -> Costs:
     )
     text = "\n".join(module.to_string() for module in _modules(program))
     crossing, count = interconnect_bytes(text)
-    # An op without an estimate counts -1 second; a step takes far less.
+    # An op without an estimate counts as -1 second; a step takes far less.
     unknown = max(0, math.ceil(-cost["optimal_seconds"]))
     seconds = float(cost["optimal_seconds"]) + unknown
     return Costs(seconds, unknown, total, crossing, count)
 
 
 def interconnect_bytes(text: str) -> tuple[int, int]:
-    """Bytes that leave a chip in the collectives of an HLO text; their number.
+    """Returns bytes that leave a chip in an HLO's collectives; their number.
 
     With n chips, an all-to-all and an all-gather send (n - 1) / n of their
-    result, a reduce-scatter (n - 1) times its result, an all-reduce 2 (n - 1) /
-    n of it.
+    result, a reduce-scatter (n - 1) times its result, and an all-reduce 2 (n -
+    1) / n of its result.
     """
     total, count = 0.0, 0
     for match in _COLLECTIVE.finditer(text):
@@ -172,7 +172,7 @@ def _size(shapes: str, kind: str) -> int:
             size *= int(dimension)
         sizes.append(size)
     if kind in ("all-gather", "collective-permute") and len(sizes) > 1:
-        return max(sizes)  # What is started shows input and output.
+        return max(sizes)  # A start op has input and output.
     return sum(sizes)
 
 
@@ -189,7 +189,7 @@ def _modules(program: Any) -> list[Any]:
 
 
 def main() -> None:
-    """Prints the costs, or what is wrong, as JSON."""
+    """Prints the costs, or the error, as JSON."""
     module, topology, state = sys.argv[1:]
     answer: dict[str, Any]
     try:

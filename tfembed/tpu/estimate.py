@@ -1,4 +1,4 @@
-"""Estimates of a model's tables on TPUs, before anybody rents one."""
+"""Estimates the cost of a model's tables on TPUs, without a TPU."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ MEMORY = {
     "v6e": 32 << 30,
 }
 
-_RATE = 0.01  # A step takes as long by every other.
+_RATE = 0.01  # The time of a step does not depend on the rate.
 
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """Chips of one kind, and how they are laid out.
+    """Chips of one kind, and their layout.
 
     Attributes:
       name: "kind:AxB" or "kind:AxBxC".
 
     Raises:
-      tfembed.errors.ArgumentError: another form, or an unknown kind.
+      tfembed.errors.ArgumentError: the form or the kind is unknown.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Topology:
 
     @property
     def kind(self) -> str:
-        """The chips' version."""
+        """The version of the chips."""
         return self.name.partition(":")[0]
 
     @property
@@ -80,7 +80,7 @@ class Topology:
 
     @property
     def memory(self) -> int:
-        """Bytes of one chip."""
+        """The bytes of memory of one chip."""
         return MEMORY[self.kind]
 
 
@@ -98,31 +98,30 @@ def estimate(
     ids: int | Mapping[str, int] = 1,
     python: str | os.PathLike[str] | None = None,
 ) -> Estimate:
-    """Estimates the memory and time of lookups and updates of a model's tables
-    on TPUs.
+    """Estimates memory and time of a model's table lookups and updates on TPUs.
 
     The real TPU compiler compiles the step for the topology; no TPU is needed.
     Tables are sharded over the chips as by `TPUEmbedding(engine="xla")`. The
-    model between the activations and their gradients is not part of it.
+    model between the activations and their gradients is not included.
 
         print(tfembed.tpu.estimate(features, tfembed.Adagrad(0.1),
                                    topology="v5p:4x4x4", batch_size=2048))
 
     Args:
       feature_config, optimizer: as for TPUEmbedding.
-      topology: the kind of chip and how they are laid out, as in "v5e:4x4".
-      batch_size: the samples of one chip.
-      ids: how many a sample has, of each feature or by the feature's name; of
-        sequences it is `max_sequence_length`.
-      python: a Python that has the wheels `jax[tpu]` and `libtpu`; None: this
-        one.
+      topology: the kind of the chips and their layout, for instance "v5e:4x4".
+      batch_size: the number of samples of one chip.
+      ids: the number of ids of a sample, for all features or by the feature's
+        name; for sequences it is `max_sequence_length`.
+      python: the path of a Python with the wheels `jax[tpu]` and `libtpu`;
+        None: this Python.
 
     Raises:
-      tfembed.errors.ArgumentError: a topology that the compiler does not know,
-        tables larger than the memory of all chips, a table without a
-        vocabulary, or a number below 1.
-      tfembed.errors.UnsupportedError: wheels are missing, or XLA kernels; a
-        table that engine="xla" cannot hold.
+      tfembed.errors.ArgumentError: the compiler does not know the topology,
+        the tables exceed the memory of all chips, a table has no vocabulary,
+        or a number is below 1.
+      tfembed.errors.UnsupportedError: wheels or XLA kernels are missing, or
+        engine="xla" cannot hold a table.
     """
     where = Topology(topology)
     plan = make_plan(feature_config, optimizer)
@@ -204,7 +203,7 @@ def _check(plan: EmbeddingPlan) -> None:
 
 
 def _compiled(step: TablesStep, topology: str, python: str) -> dict[str, Any]:
-    """The compiler's answer; {"error": ...} where the step does not fit."""
+    """Runs the compiler; returns {"error": ...} if the step does not fit."""
     with tempfile.TemporaryDirectory() as folder:
         module = pathlib.Path(folder) / "step.mlir"
         module.write_text(step.stablehlo())
@@ -216,7 +215,8 @@ def _compiled(step: TablesStep, topology: str, python: str) -> dict[str, Any]:
                 topology,
                 str(step.state),
             ],
-            # Not where this package would be found as the top of a path.
+            # Not a folder of this package, which would be at the top of its
+            # sys.path.
             cwd=folder,
             text=True,
             capture_output=True,
@@ -246,21 +246,21 @@ def _compiled(step: TablesStep, topology: str, python: str) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A training step of all tables on TPUs, as the TPU compiler sees it.
+    """The costs of a training step of all tables, from the TPU compiler.
 
     Attributes:
-      topology: the TPUs that it is for.
-      chips: the number of its chips.
+      topology: the topology of the TPUs.
+      chips: the number of chips.
       fits: whether a chip has the memory for a step.
-      bytes_per_chip: what a step takes: tables, slots, inputs, outputs, what
-        lies between them, code. Where it does not fit, as much as is known.
+      bytes_per_chip: the bytes of a step: tables, slots, inputs, outputs,
+        temporaries, code. If it does not fit, only the known part.
       memory_per_chip: the memory of a chip.
-      table_bytes_per_chip: the part of that for tables and slots.
-      interconnect_bytes: what a chip sends in a step, in one round.
-      seconds: the compiler's estimate of a step in one round, without the model;
-        None where it does not fit.
-      not_estimated: parts of the step that it has no estimate for; `seconds` is
-        without them.
+      table_bytes_per_chip: the bytes for tables and slots among these.
+      interconnect_bytes: the bytes that a chip sends in a step of one round.
+      seconds: the compiler's estimate of a step of one round, without the
+        model; None if it does not fit.
+      not_estimated: the number of ops without an estimate; `seconds` excludes
+        them.
     """
 
     topology: str
@@ -274,11 +274,11 @@ class Estimate:
     not_estimated: int | None
 
     def to_json(self) -> str:
-        """All attributes, as one JSON object."""
+        """Returns all attributes as a JSON object."""
         return json.dumps(dataclasses.asdict(self))
 
     def __str__(self) -> str:
-        """A table of text."""
+        """Returns the estimate as a table of text."""
         rows = {
             "topology": f"{self.topology} ({self.chips} chips)",
             "fits": "yes" if self.fits else "no",
@@ -300,13 +300,13 @@ class Estimate:
 
 
 class TablesStep:
-    """Looks all features up, and updates their tables by given gradients.
+    """Looks up all features, and updates their tables by given gradients.
 
     Args:
       plan: a plan of static tables with fused rules.
-      replicas: how many run it.
-      batch_size: the samples of a replica.
-      lengths: per feature, the ids of a sample.
+      replicas: the number of replicas.
+      batch_size: the number of samples of a replica.
+      lengths: for each feature, the number of ids of a sample.
     """
 
     def __init__(
@@ -325,7 +325,7 @@ class TablesStep:
         self._shapes = [stack.shapes() for stack in self._program.stacks]
 
     def table_bytes(self) -> int:
-        """Tables and slots of one replica."""
+        """The bytes of tables and slots of one replica."""
         return sum(
             4 * rows * width
             for shapes in self._shapes
@@ -334,11 +334,11 @@ class TablesStep:
 
     @property
     def state(self) -> int:
-        """How many inputs come first and come back: tables and slots."""
+        """The number of first inputs that are also outputs."""
         return sum(map(len, self._shapes))
 
     def stablehlo(self) -> str:
-        """The step as XLA's portable text.
+        """Returns the step as StableHLO, XLA's portable text.
 
         Raises:
           tfembed.errors.UnsupportedError: this TensorFlow cannot write it.
@@ -356,7 +356,7 @@ class TablesStep:
             ) from None
 
     def _specs(self) -> list[tf.TensorSpec]:
-        """Tables and slots; per feature ids, weights, the gradient."""
+        """Specs of tables and slots, then per feature ids, weights, gradient."""
         specs = [
             tf.TensorSpec(shape) for shapes in self._shapes for shape in shapes
         ]
@@ -370,7 +370,7 @@ class TablesStep:
         return specs
 
     def _run(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
-        """New tables and slots, then the activations."""
+        """Returns the new tables and slots, then the activations."""
         state, features = list(inputs[: self.state]), inputs[self.state :]
         rows = {}
         for s, shapes in enumerate(self._shapes):
@@ -405,7 +405,7 @@ class TablesStep:
 def ids_per_sample(
     plan: EmbeddingPlan, given: int | Mapping[str, int]
 ) -> list[int]:
-    """Lists each feature's ids a sample: a sequence's length, or as given."""
+    """Returns each feature's ids per sample: the sequence length, or given."""
     return [
         feature.max_sequence_length
         or (given if isinstance(given, int) else given.get(path, 1))

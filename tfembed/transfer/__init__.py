@@ -1,1 +1,1 @@
-"""Rows of other programs, files and tables, brought into tables."""
+"""Copies rows of other programs, files and tables into tables."""

@@ -1,4 +1,4 @@
-"""Rows by key from wherever there are some: one description, some at a time."""
+"""Rows by key from any source: one description, which yields chunks."""
 
 from __future__ import annotations
 
@@ -35,17 +35,18 @@ _FORMS = (
 
 @dataclasses.dataclass(frozen=True)
 class RowSource:
-    """Rows that a table can begin with.
+    """The rows of a source, for a table to start with.
 
     Attributes:
       what: the source's name in errors.
       key_dtype: "int64" or "string".
-      width: numbers of a row.
-      num_rows: at most.
-      chunks: gives all rows, and slots, some at a time, as often as it is called.
-      rule: the update rule of the slots, by its name in the core; None: unknown.
-      slot_widths: the widths of the slots.
-      left_out: rows that have no key, in words.
+      width: the number of elements of a row.
+      num_rows: the maximum number of rows.
+      chunks: yields all rows and slots in chunks, on each call.
+      rule: the update rule of the slots, by its name in the core; None:
+        unknown.
+      slot_widths: the widths of the slots by name.
+      left_out: a description of rows that have no key.
       may_repeat: whether a key may come twice.
     """
 
@@ -61,16 +62,16 @@ class RowSource:
 
 
 def row_source(source: Any, name: str | None, key: str) -> RowSource:
-    """Finds out what kind of source it is.
+    """Determines the type of a source, and describes its rows.
 
     Args:
-      source: one of the forms that `tfembed.checkpoint.warm_start` lists.
-      name: the name of a table among several of a file.
-      key: the name of the column of keys, of files and frames of columns.
+      source: a source in one of the forms of `tfembed.checkpoint.warm_start`.
+      name: the name of a table, if a file has several.
+      key: the name of the column of keys, for files and frames with columns.
 
     Raises:
-      tfembed.errors.ArgumentError: another form; or a `name` is missing.
-      tfembed.errors.CheckpointError: a file that cannot be read.
+      tfembed.errors.ArgumentError: the form is unknown, or `name` is missing.
+      tfembed.errors.CheckpointError: a file cannot be read.
       tfembed.errors.UnsupportedError: a package is missing.
     """
     source = of_layer(source)
@@ -109,10 +110,10 @@ def row_source(source: Any, name: str | None, key: str) -> RowSource:
 
 
 def of_layer(source: Any) -> Any:
-    """The Variable of a Keras layer that has one; anything else as it is.
+    """Returns the Variable of a Keras layer that has one; others unchanged.
 
     Raises:
-      tfembed.errors.StateError: the layer will have a table, and has none yet.
+      tfembed.errors.StateError: the layer has not made its table yet.
     """
     if isinstance(source, (Variable, HashTable)):
         return source
@@ -343,7 +344,7 @@ def _of_parquet(path: str, key: str) -> RowSource:
 
 
 def _columns(batch: Any, key: str, path: str) -> np.ndarray[Any, Any]:
-    """The rows of a batch: one column of lists, or a column for each number."""
+    """Returns rows from a column of lists, or from a column per element."""
     others = by_number([name for name in batch.schema.names if name != key])
     lists = [
         n for n in others if hasattr(batch.schema.field(n).type, "value_type")
@@ -381,10 +382,10 @@ def _keras_rows(layer: Any) -> np.ndarray[Any, Any]:
 
 
 def _of_lookup(lookup: Any, layer: Any) -> RowSource:
-    """The rows of an Embedding by the words that a lookup has an index for.
+    """Returns an Embedding's rows by the words of a lookup layer's vocabulary.
 
-    A lookup without a vocabulary of one of Keras' special tokens says which by
-    `get_vocabulary(include_special_tokens=False)`; their indices come first.
+    Keras' special tokens have the first indices. They are the difference
+    between the vocabulary and `get_vocabulary(include_special_tokens=False)`.
     """
     rows = _keras_rows(layer)
     words = list(lookup.get_vocabulary(include_special_tokens=False))

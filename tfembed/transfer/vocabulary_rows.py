@@ -31,18 +31,18 @@ def has_vocabulary(table: Any) -> bool:
 
 
 class VocabularyRows:
-    """A variable of rows 0, 1, ..., by the methods of a `HashTable`.
+    """A variable of rows 0, 1, ..., with the methods of a `HashTable`.
 
-    Its slots are those of the TPUEmbedding whose `embedding_tables` gave the
-    variable. Eager only.
+    Its slots belong to the TPUEmbedding whose `embedding_tables` returned the
+    variable. Eager mode only.
 
     Args:
-      variable: for which `has_vocabulary` is true.
+      variable: a variable for which `has_vocabulary` is true.
 
     Attributes:
       name, dim, key_dtype, value_dtype, max_size, optimizer, slot_names,
-        slot_widths: as of a HashTable.
-      num_rows: the vocabulary.
+        slot_widths: as for a HashTable.
+      num_rows: the vocabulary size.
     """
 
     key_dtype = tf.int64
@@ -67,7 +67,7 @@ class VocabularyRows:
         )
 
     def check_ids(self, ids: tf.Tensor, what: str) -> None:
-        """Raises ArgumentError where a row that `ids` [n] of `what` name is not there."""
+        """Raises ArgumentError if `ids` [n] of `what` contain an unknown id."""
         numbers = ids.numpy()
         outside = numbers[(numbers < 0) | (numbers >= self.num_rows)]
         if outside.size:
@@ -78,11 +78,11 @@ class VocabularyRows:
             )
 
     def lookup(self, ids: tf.Tensor) -> tuple[tf.Tensor, None]:
-        """The rows of `ids` [n], [n, dim]."""
+        """Returns the rows of `ids` [n], [n, dim]."""
         return tf.constant(gather_rows(self._variable, ids.numpy())), None
 
     def upsert(self, ids: tf.Tensor, rows: tf.Tensor) -> None:
-        """Writes the rows of `ids`; of a repeated id the last one stays."""
+        """Writes the rows of `ids`; the last row of a repeated id wins."""
         self.write_trained(ids, rows)
 
     def write_trained(self, ids: tf.Tensor, rows: tf.Tensor) -> None:
@@ -90,7 +90,7 @@ class VocabularyRows:
 
         Args:
           ids: int64 [n].
-          rows: float32 [n, dim], or the slots behind that.
+          rows: float32 [n, dim], or [n, dim + slots].
         """
         backwards, last = np.unique(ids.numpy()[::-1], return_index=True)
         rows = tf.gather(rows, len(ids) - 1 - last)
@@ -101,12 +101,12 @@ class VocabularyRows:
             part.scatter_update(tf.IndexedSlices(values, backwards))
 
     def load(self) -> None:
-        """Has the engine take over what was written."""
+        """Makes the engine read the written rows."""
         if self._owner is not None:
             self._owner._load_variables()
 
     def chunks(self) -> Iterator[Chunk]:
-        """All rows and slots, some at a time."""
+        """Yields all rows and slots in chunks."""
         for first in range(0, self.num_rows, _ROWS_AT_ONCE):
             ids = np.arange(first, min(first + _ROWS_AT_ONCE, self.num_rows))
             yield Chunk(

@@ -1,4 +1,4 @@
-"""Tables that begin with rows from elsewhere: `tfembed.checkpoint.warm_start`."""
+"""Starts tables with rows of other sources: `tfembed.checkpoint.warm_start`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ __all__ = ["SLOT_MEANINGS", "WarmStart", "warm_start"]
 
 Array = np.ndarray[Any, Any]
 
-# The slots of two update rules that mean the same, so that one may begin as other:
-# by rule and slot. A slot that is not here means something of its rule's own.
+# By rule and slot, the meaning of slots that several update rules share: one
+# such slot may start with the values of another. Other slots are specific to a
+# rule.
 SLOT_MEANINGS: Mapping[tuple[str, str], str] = {
     # a += g^2
     ("adagrad", "accumulators"): "sum of squares",
@@ -50,13 +51,13 @@ class WarmStart:
     """The report of a warm start.
 
     Attributes:
-      rows: how many were written.
-      padded_columns: the columns of each row that the source has not.
-      slots_kept: by slot of the table, the slot that it began as.
-      slots_new: slots of the table that began anew.
-      slots_dropped: slots of the source that the table has no use for.
-      left_out: rows of the source without a key, in words.
-      repeated: how many of the rows another row of the same key has replaced.
+      rows: the number of rows written.
+      padded_columns: the number of columns per row that the source lacks.
+      slots_kept: by slot of the table, the source's slot that it started with.
+      slots_new: the slots of the table that were initialized.
+      slots_dropped: the slots of the source that the table does not use.
+      left_out: a description of rows of the source without a key.
+      repeated: the number of rows that a later row of the same key replaced.
     """
 
     rows: int
@@ -80,9 +81,9 @@ def warm_start(
 ) -> WarmStart:
     """Writes the rows of another table, file or program into a table.
 
-    The width, the update rule and the keys' dtype may be others than the
-    source's. Rows of other keys stay as they are; notes of policies begin anew.
-    Eager only.
+    The width, the update rule and the dtype of keys may differ from the
+    source's. Rows of other keys are unchanged; counters of policies start
+    again. Eager mode only.
 
         tfembed.checkpoint.warm_start(
             embedding.embedding_tables["users"], "run/ckpt-9", name="users",
@@ -90,43 +91,44 @@ def warm_start(
         )
 
     Args:
-      table: a HashTable or `dynamic_embedding.Variable`, or a layer `Embedding`
-        of tfembed that has seen its ids' dtype; or the variable of a table with a
-        vocabulary, as `embedding_tables` gives it, whose keys are 0, 1, ...
-      source: a path of a checkpoint (tfembed's, TFRA's, of
-        `tf.compat.v1.train.Saver` too), a SavedModel, a Keras file, raw TFRA
+      table: a HashTable or `dynamic_embedding.Variable`; an `Embedding` layer
+        of tfembed that has seen the dtype of its ids; or the variable of a
+        table with a vocabulary, from `embedding_tables`, whose keys are 0, 1,
+        ...
+      source: a path of a checkpoint (of tfembed, TFRA, or
+        `tf.compat.v1.train.Saver`), a SavedModel, a Keras file, raw TFRA
         files, or a '.parquet', '.npz' or '.npy' file; (keys [n], rows [n,
         width]); a dict of rows by key; a `pandas.DataFrame`; another table, or
-        a layer that has one; a Keras Embedding, whose keys are 0, 1, ...; or
+        a layer with one; a Keras Embedding, whose keys are 0, 1, ...; or
         (StringLookup or IntegerLookup, Embedding).
-      name: the table's in a file that has several.
-      key: the column of keys, of Parquet files and data frames.
-      pad: where the table is wider, what the columns behind the source's get: a
-        number, or "initial": what they are in the table, which for a new key is
-        its initial row.
-      convert_keys: (keys of the source) -> as many keys of the table: int64 [n],
-        or objects of bytes [n] for strings. None: integers become strings as
-        decimal text, and text that is decimal becomes integers. Of rows whose
-        keys become the same the last one stays.
-      slots: whether slots are kept that mean the same under both update rules
-        (`SLOT_MEANINGS`); the columns of a wider row, and other
-        slots, begin as those of a new row. The table must have its optimizer: of
-        a Variable, call `DynamicEmbeddingOptimizer.attach` first.
+      name: the name of the table, if a file has several.
+      key: the column of keys, for Parquet files and data frames.
+      pad: the value of the columns that the source lacks, if the table is
+        wider: a number, or "initial": the table's present value, which for a
+        new key is its initial row.
+      convert_keys: (keys of the source) -> the same number of keys of the
+        table: int64 [n], or object [n] of bytes for strings. None: integers
+        become decimal strings, and decimal strings become integers. If
+        several rows get the same key, the last one wins.
+      slots: whether to keep slots with the same meaning under both update
+        rules (`SLOT_MEANINGS`); the columns of a wider row, and other slots,
+        start as in a new row. The table must have its optimizer: for a
+        Variable, call `DynamicEmbeddingOptimizer.attach` first.
 
     Returns:
-      A report of what was done.
+      A report of the rows and slots written.
 
     Raises:
-      tfembed.errors.ArgumentError: another kind of source, wider rows than the
-        table's, `pad` is missing, more rows than `max_size`, a key that is not in
-        the table's vocabulary. Nothing is changed.
-      tfembed.errors.DtypeError: keys that do not become keys of the table, rows
-        that are not its numbers. Nothing is changed.
-      tfembed.errors.StateError: a layer without rows, words or a table yet.
-      tfembed.errors.CheckpointError: a file that cannot be read. Damage that
-        only shows in the rows shows before the first is written.
-      tfembed.errors.UnsupportedError: another kind of table, no eager mode, or
-        a package that is missing.
+      tfembed.errors.ArgumentError: the source has another type, wider rows
+        than the table, or more rows than `max_size`; `pad` is missing; or a
+        key is not in the table's vocabulary. Nothing is changed.
+      tfembed.errors.DtypeError: keys cannot be converted to keys of the table,
+        or rows are not numbers of its dtype. Nothing is changed.
+      tfembed.errors.StateError: a layer has no rows, words or table yet.
+      tfembed.errors.CheckpointError: a file cannot be read. Damage within the
+        rows is found before the first row is written.
+      tfembed.errors.UnsupportedError: the table has another type, eager mode
+        is off, or a package is missing.
     """
     own = _table(table)
     found = row_source(source, name, key)
@@ -164,12 +166,12 @@ def _table(table: Any) -> HashTable | VocabularyRows:
 
 
 class _Beginning:
-    """One warm start: all is checked in a first pass, and written in another.
+    """One warm start: a first pass checks everything, a second one writes.
 
     Args:
-      table: where rows go.
-      source: where they come from.
-      pad, slots, convert: of `warm_start`.
+      table: the table to write to.
+      source: the rows to write.
+      pad, slots, convert: arguments of `warm_start`.
     """
 
     def __init__(
@@ -196,7 +198,7 @@ class _Beginning:
             )
 
     def check(self) -> None:
-        """Raises where a row could not be written."""
+        """Raises an error if a row could not be written."""
         table, source = self._table, self._source
         if source.width > table.dim:
             raise errors.ArgumentError(
@@ -296,7 +298,7 @@ class _Beginning:
         table.write_trained(keys, tf.concat(parts, 1))
 
     def _keys(self, chunk: Chunk) -> tf.Tensor:
-        """The keys of the table, in the order of the chunk's."""
+        """Converts the keys of a chunk to keys of the table, in their order."""
         table, keys = self._table, chunk.keys
         if self._convert is not None:
             keys = np.asarray(self._convert(keys))
@@ -322,7 +324,7 @@ class _Beginning:
         return np.array([int(one) for one in keys])
 
     def _as_own(self, rows: Array) -> Array:
-        """Floats of any width as those of the table; others as they are."""
+        """Casts floats to the table's dtype; returns other dtypes unchanged."""
         dtype = self._table.value_dtype
         if dtype.is_floating and rows.dtype.kind == "f":
             return rows.astype(dtype.as_numpy_dtype)
@@ -356,17 +358,17 @@ def _same_slots(
     other: str | None,
     other_widths: Mapping[str, int],
 ) -> dict[str, str]:
-    """The slots of a rule that another rule's slots can begin as.
+    """Returns the slots of a rule that can start with another rule's slots.
 
     Args:
-      rule: the rule's name in the core, "adagrad" say.
-      slot_widths: the widths of its slots, 1 for one number a row.
-      other: the name of the rule whose slots there are; None: not known.
-      other_widths: the widths of the other slots.
+      rule: the name of the rule in the core, for instance "adagrad".
+      slot_widths: the widths of its slots; 1 for one number per row.
+      other: the name of the other rule; None: unknown.
+      other_widths: the widths of the other rule's slots.
 
     Returns:
-      By slot of `rule` the slot of `other`. A slot of one number a row goes with
-      such a slot only.
+      By slot of `rule`, the slot of `other`. A slot with one number per row
+      only pairs with another such slot.
     """
     if other is None:
         return {}
