@@ -47,9 +47,15 @@ TENSORFLOW_VERSION = "{tensorflow_version}"
 def find_tensorflow() -> dict[str, Any]:
     """Asks $PYTHON, outside pip's build environment, for its TensorFlow."""
     program = ROOT / "build_tools" / "find_tensorflow.py"
-    result = subprocess.run(
-        [PYTHON, "-I", str(program)], capture_output=True, text=True
-    )
+    try:
+        result = subprocess.run(
+            [PYTHON, "-I", str(program)], capture_output=True, text=True
+        )
+    except OSError as error:
+        raise LookupError(
+            f"PYTHON is '{PYTHON}', which cannot be run: {error.strerror}. Set it"
+            " to the path of an interpreter that has TensorFlow, or unset it."
+        ) from error
     if result.returncode:
         raise LookupError(
             f"{result.stderr.strip()} tfembed is compiled against an installed"

@@ -34,9 +34,9 @@ def find_tensorflow() -> dict[str, object]:
         raise LookupError(f"TensorFlow is not installed for {sys.executable}.")
     root = pathlib.Path(spec.submodule_search_locations[0])
     library = root / "libtensorflow_framework.so.2"
-    if not library.exists():
+    if not library.exists() or not library.stat().st_size:
         raise LookupError(
-            f"{library} is missing: not a Linux TensorFlow wheel."
+            f"{library} is missing or empty: not a Linux TensorFlow wheel."
         )
     return {
         "root": str(root),

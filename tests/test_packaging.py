@@ -6,12 +6,14 @@ one each time). Looked for in: PYTHON, the build folder, LD_LIBRARY_PATH.
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import os
 import pathlib
 import re
 import stat
 import subprocess
+import sys
 
 import pytest
 import tensorflow as tf
@@ -63,6 +65,42 @@ def test_an_unknown_tensorflow_is_refused_before_anything_is_compiled(
 
     with pytest.raises(LookupError, match=rf"{version}.*2\.16 to 2\.21.*pip"):
         finder.check_supported(version)
+
+
+def test_a_python_that_is_not_there_is_named_before_anything_is_compiled(
+    tmp_path,
+):
+    result = subprocess.run(
+        [sys.executable, "setup.py", "build_ext"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHON": str(tmp_path / "python")},
+        capture_output=True,
+        text=True,
+    )
+
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert (
+        f"error: PYTHON is '{tmp_path}/python', which cannot be run: No such file"
+        in result.stderr
+    )
+
+
+def test_a_tensorflow_that_was_cut_off_is_named(monkeypatch, tmp_path):
+    finder = _load("find_tensorflow", monkeypatch)
+    (tmp_path / "tensorflow").mkdir()
+    (tmp_path / "tensorflow" / "__init__.py").touch()
+    (tmp_path / "tensorflow" / "libtensorflow_framework.so.2").touch()
+    monkeypatch.setattr(
+        finder.importlib.util,
+        "find_spec",
+        lambda name: importlib.machinery.PathFinder.find_spec(
+            name, [str(tmp_path)]
+        ),
+    )
+
+    with pytest.raises(LookupError, match="framework.* is missing or empty"):
+        finder.find_tensorflow()
 
 
 def test_the_build_and_the_package_support_the_same_versions(monkeypatch):
