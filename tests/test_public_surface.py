@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pathlib
+import pkgutil
 import re
+import types
 
 import pytest
 import tensorflow as tf
 
 import tfembed
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 PUBLIC = {
     "FTRL",
@@ -180,3 +186,26 @@ def test_keras_is_imported_on_first_use():
     assert tfembed.keras.layers.DistributedEmbedding.__doc__
     with pytest.raises(AttributeError, match="no_such_name"):
         tfembed.no_such_name
+
+
+def _shown_by_the_reference():
+    """What each block of docs/api describes, and the name that it shows."""
+    for page in sorted((ROOT / "docs" / "api").glob("*.md")):
+        for path, options in re.findall(
+            r"(?m)^::: (\S+)\n((?:    .*\n)*)", page.read_text()
+        ):
+            heading = re.search(r"heading: (\S+)", options)
+            yield path, heading[1] if heading else path
+
+
+@pytest.mark.parametrize(("path", "shown"), _shown_by_the_reference())
+def test_the_reference_shows_the_name_that_programs_write(path, shown):
+    described = pkgutil.resolve_name(path)
+    *modules, name = shown.split(".")
+
+    assert pkgutil.resolve_name(shown) is described
+    if isinstance(described, types.ModuleType):
+        return
+    for n in range(1, len(modules)):
+        room = importlib.import_module(".".join(modules[:n]))
+        assert getattr(room, name, None) is not described
