@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import os
 import pathlib
+import re
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import tensorflow as tf
 import tfembed
 from inspection import saved_files
 from tfembed.inspection import command
+from tfembed.inspection.saved_tables import SavedTables
 
 ROOT = pathlib.Path(tfembed.__file__).parent.parent
 
@@ -86,6 +89,31 @@ def test_a_terminal_that_wants_no_codes_gets_none(
     assert "\x1b[1m" in shown[0]  # Bold.
     assert "\x1b" not in shown[1]
     assert "accumulators" in shown[1]
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "pause"), [(1, "0"), (0, "0"), (1, "-1")]
+)
+def test_a_terminal_is_told_that_a_long_command_goes_on(
+    monkeypatch, run, is_terminal, pause
+):
+    stderr = _Terminal() if is_terminal else io.StringIO()
+    is_told = is_terminal and pause == "0"
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setenv("TFEMBED_PROGRESS_SECONDS", pause)
+
+    def check(self):
+        give_up = time.monotonic() + 30
+        while is_told and " s\n" not in stderr.getvalue():
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+
+    monkeypatch.setattr(SavedTables, "check", check)
+    assert command.main(["inspect", str(run), "--verify"]) == 0
+
+    told = stderr.getvalue()
+    assert bool(told) == bool(is_told)
+    assert re.fullmatch(r"(tfembed: [\d.]+ k?B read in 0 s\n)*", told)
 
 
 def test_a_table_that_is_named_is_described(capsys, run):

@@ -17,6 +17,7 @@ import numpy as np
 from tfembed import errors
 from tfembed.inspection import difference, ranking, table_exports
 from tfembed.inspection.printed_text import printable, shortened
+from tfembed.inspection.reading_progress import ReadingProgress
 from tfembed.inspection.row_pairs import RowDtypes
 from tfembed.inspection.saved_table import FoundRow, Key, SavedTable
 from tfembed.inspection.saved_tables import SavedTables, open_saved
@@ -64,7 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # Keys may be of any script.
             stream.reconfigure(errors="backslashreplace")
     try:
-        status = _inspect(options)
+        with ReadingProgress():
+            status = _inspect(options)
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # As under `| head`.
