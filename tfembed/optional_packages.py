@@ -15,7 +15,8 @@ def optional(package: str, purpose: str) -> Any:
 
     Args:
       package: the module's name, which is also its distribution's name.
-      purpose: the call or task that needs the package, for the error.
+      purpose: the call or task that needs the package, as the error begins; a call
+        in backticks.
 
     Raises:
       tfembed.errors.UnsupportedError: the package is not installed.
@@ -26,6 +27,6 @@ def optional(package: str, purpose: str) -> Any:
         if error.name != package:
             raise
         raise errors.UnsupportedError(
-            f"`{purpose}` needs {package}, which is not installed and which "
+            f"{purpose} needs {package}, which is not installed and which "
             f"tfembed does not install by itself. Run: pip install {package}"
         ) from error

@@ -101,7 +101,8 @@ def test_without_pyarrow_parquet_is_refused_with_the_way_out(
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
 
     with pytest.raises(
-        tfembed.errors.UnsupportedError, match="pip install pyarrow"
+        tfembed.errors.UnsupportedError,
+        match=r"^A '\.parquet' file needs pyarrow, .* pip install pyarrow",
     ):
         table_exports.export(users[0], tmp_path / "t.parquet")
     assert not (tmp_path / "t.parquet").exists()

@@ -117,7 +117,7 @@ def parquet(
       DataError: a file does not exist, lacks a column, or has a column whose
         values do not fit the requested dtype.
     """
-    optional("pyarrow", "tfembed.data.parquet")
+    optional("pyarrow", "`tfembed.data.parquet`")
     reader = importlib.import_module("pyarrow.parquet")
     paths = _paths(files)
     kinds = _kinds(columns, label)

@@ -99,7 +99,7 @@ def in_hdf5(path: pathlib.Path) -> list[LayerBundle]:
       tfembed.errors.UnsupportedError: h5py is not installed.
       tfembed.errors.CheckpointError: the file is damaged, or compressed.
     """
-    h5py = optional("h5py", "a '.weights.h5' file")
+    h5py = optional("h5py", "A '.weights.h5' file")
     arrays: dict[str, dict[str, dict[int, tuple[int, int]]]] = {}
 
     def visit(name: str, item: Any) -> None:

@@ -188,7 +188,7 @@ def _text_dtype(table: SavedTable, limit: int) -> Any:
 
 
 def _write_parquet(table: SavedTable, path: pathlib.Path, limit: int) -> None:
-    arrow = optional("pyarrow", "a '.parquet' file")
+    arrow = optional("pyarrow", "A '.parquet' file")
     parquet = importlib.import_module("pyarrow.parquet")
 
     def column(array: Array) -> Any:

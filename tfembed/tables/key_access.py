@@ -92,7 +92,7 @@ class KeyAccess(abc.ABC):
           tfembed.errors.UnsupportedError: pandas is not installed, or the call
             is in a function or a graph.
         """
-        pandas = optional("pandas", "to_pandas")
+        pandas = optional("pandas", "`to_pandas`")
         self._require_eager("to_pandas", "export()")
         table = self._by_key
         keys, values, *columns = table.export_columns()
@@ -127,7 +127,7 @@ class KeyAccess(abc.ABC):
             columns, or a repeated key. Nothing is changed.
           tfembed.errors.DtypeError: keys or numbers of another dtype.
         """
-        pandas = optional("pandas", "from_pandas")
+        pandas = optional("pandas", "`from_pandas`")
         if not orders_by_itself():
             self._require_eager("from_pandas", "upsert")
         if not isinstance(frame, pandas.DataFrame):

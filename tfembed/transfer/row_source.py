@@ -305,7 +305,7 @@ def _of_frame(frame: Any, key: str) -> RowSource:
 
 
 def _of_parquet(path: str, key: str) -> RowSource:
-    optional("pyarrow", "warm_start of a Parquet file")
+    optional("pyarrow", "`warm_start` of a Parquet file")
     parquet: Any = importlib.import_module("pyarrow.parquet")
     try:
         file = parquet.ParquetFile(path)
