@@ -1,4 +1,4 @@
-"""The plan of an embedding, before any batch: features, tables, rules."""
+"""The plan of an embedding: its features, tables and update rules."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class EmbeddingPlan:
     """The flat form of a structure of FeatureConfigs.
 
     Attributes:
-      feature_config: the structure, as it was given.
-      features: its FeatureConfigs, in the order of `tf.nest.flatten`.
-      paths: their names in errors.
+      feature_config: the given structure.
+      features: the FeatureConfigs, in the order of `tf.nest.flatten`.
+      paths: the features' names in errors.
       tables: the TableConfigs, in the order of their first feature.
       table_ids: per feature, its table's index in `tables`.
       optimizers: per table, its update rule or None.
@@ -67,7 +67,7 @@ class EmbeddingPlan:
         return self.feature_dims[feature]
 
     def subset(self, tables: Sequence[int]) -> EmbeddingPlan:
-        """The plan of some tables: those features, in a list."""
+        """Returns the plan of some tables and their features, in a list."""
         if len(tables) == len(self.tables):
             return self
         indices = [i for i, t in enumerate(self.table_ids) if t in tables]
@@ -83,10 +83,10 @@ class EmbeddingPlan:
         )
 
     def flatten(self, values: Any, what: str) -> list[Any]:
-        """The leaves of `values`, which must be structured as the features.
+        """Returns the leaves of `values`, which have the features' structure.
 
         Raises:
-          ValueError, TypeError: another structure, as `tf.nest` says it.
+          ValueError, TypeError: another structure; the errors of `tf.nest`.
         """
         try:
             tf.nest.assert_same_structure(self.feature_config, values)
@@ -100,16 +100,16 @@ class EmbeddingPlan:
     def flatten_inputs(
         self, values: Any, what: Literal["features", "weights"]
     ) -> list[Any]:
-        """The leaves of `values`, with tensors for numbers of NumPy or lists.
+        """Returns the leaves of `values`, with arrays and lists as tensors.
 
         Raises:
           ValueError, TypeError: as `flatten`.
-          tfembed.errors.DtypeError: values of which no tensor can be made.
+          tfembed.errors.DtypeError: values that cannot be converted.
         """
         try:
             tf.nest.assert_same_structure(self.feature_config, values)
         except (ValueError, TypeError):
-            pass  # A list of ids is a structure to TensorFlow.
+            pass  # TensorFlow treats a list of ids as a structure.
         else:
             flat: list[Any] = tf.nest.flatten(values)
             if all(map(isinstance, flat, itertools.repeat(TENSORS))):
@@ -120,10 +120,10 @@ class EmbeddingPlan:
         )
 
     def flatten_shapes(self, shapes: Any, what: str) -> list[Any]:
-        """Flattens shapes, which a list or tuple may also have one by one.
+        """Flattens shapes, which may also be given as a flat list or tuple.
 
         Raises:
-          ValueError, TypeError: another structure, as `tf.nest` says it.
+          ValueError, TypeError: another structure; the errors of `tf.nest`.
         """
         flat = tf.nest.flatten(shapes)
         if isinstance(shapes, (list, tuple)) and len(flat) == len(
@@ -133,19 +133,19 @@ class EmbeddingPlan:
         return self.flatten(shapes, what)
 
     def pack(self, values: Sequence[Any]) -> Any:
-        """`values`, one per feature, in the structure of the features."""
+        """Packs `values`, one per feature, into the features' structure."""
         return tf.nest.pack_sequence_as(self.feature_config, values)
 
 
 def make_plan(feature_config: Any, optimizer: Any) -> EmbeddingPlan:
-    """Checks the configs, and names tables and optimizers where they are None.
+    """Checks the configs, and sets tables' names and optimizers that are None.
 
     As TensorFlow does, it writes the names and the optimizers into the
-    TableConfigs, once all of them were checked.
+    TableConfigs, after all of them were checked.
 
     Args:
       feature_config: a FeatureConfig or a `tf.nest` structure of them.
-      optimizer: the optimizer of tables that have none; None leaves them without.
+      optimizer: the optimizer of tables that have none, or None.
 
     Raises:
       tfembed.errors.ArgumentError: no features, an unknown optimizer, or a name
@@ -164,7 +164,7 @@ def make_plan(feature_config: Any, optimizer: Any) -> EmbeddingPlan:
     tables = _distinct([feature.table for feature in features])
     for table in tables:
         check_table_options(table)
-    # The rules first: nothing is written before everything was checked.
+    # Checks come first: nothing is written before everything was checked.
     chosen = [
         optimizer if table.optimizer is None else table.optimizer
         for table in tables
@@ -178,7 +178,7 @@ def make_plan(feature_config: Any, optimizer: Any) -> EmbeddingPlan:
         if rule is not None:
             _check_fits(rule, table, name)
     for table, name, one in zip(tables, names, chosen, strict=True):
-        # Ours are frozen for everybody else.
+        # tfembed's configs are frozen.
         object.__setattr__(table, "name", name)
         object.__setattr__(table, "optimizer", one)
     return EmbeddingPlan(
@@ -192,9 +192,9 @@ def make_plan(feature_config: Any, optimizer: Any) -> EmbeddingPlan:
 
 
 def check_all_train(plan: EmbeddingPlan) -> None:
-    """Raises tfembed.errors.ArgumentError where a table has no optimizer.
+    """Raises tfembed.errors.ArgumentError if a table has no optimizer.
 
-    A TPU's tables have one each, those that are never trained too.
+    On a TPU all tables need one, even tables that are never trained.
     """
     for config, rule in zip(plan.tables, plan.optimizers, strict=True):
         if rule is None:
@@ -210,7 +210,7 @@ def _check_fits(rule: optimizers.Optimizer, table: Any, name: str) -> None:
     has_vocabulary = table.vocabulary_size is not None
     rule.check_fits_table(name, has_vocabulary=has_vocabulary)
     _check_rate(rule.learning_rate, name)
-    # TensorFlow's has no such field.
+    # TensorFlow's TableConfig has no such field.
     if not rule.is_fused and getattr(table, "admission", None) is not None:
         raise errors.ArgumentError(
             f"Table {name!r} admits ids by a policy, which a CustomOptimizer "
@@ -220,7 +220,7 @@ def _check_fits(rule: optimizers.Optimizer, table: Any, name: str) -> None:
 
 
 def _check_rate(rate: Any, name: str) -> None:
-    """Refuses functions that ask for more than a step."""
+    """Refuses learning rate functions with other arguments than a step."""
     if not callable(rate):
         return
     try:
@@ -231,12 +231,12 @@ def _check_rate(rate: Any, name: str) -> None:
             "a function without arguments, or a schedule, that is a function of "
             f"the step; got {rate!r}, which asks for more."
         ) from None
-    except ValueError:  # Nothing is known of it.
+    except ValueError:  # It has no signature to check.
         return
 
 
 def _distinct(tables: Sequence[Any]) -> list[Any]:
-    """Lists each object once; equal descriptions are different tables."""
+    """Lists distinct objects; equal configs are different tables."""
     return list({id(table): table for table in tables}.values())
 
 
@@ -258,13 +258,13 @@ def _names(tables: Sequence[Any]) -> list[str]:
 
 
 def feature_paths(structure: Any) -> list[str]:
-    """The keys of each leaf of a `tf.nest` structure, joined by slashes."""
+    """Returns the path of each leaf of a structure: keys joined by slashes."""
     keys = tf.__internal__.nest.yield_flat_paths(structure)
     return ["/".join(map(str, path)) for path in keys]
 
 
 def feature_names(feature_config: Any) -> tuple[str, ...]:
-    """The features' names in errors: their paths, or the only one's name."""
+    """Returns the features' names in errors: paths, or a single one's name."""
     return tuple(
         path or feature.name or "the only feature"
         for feature, path in zip(
@@ -276,7 +276,7 @@ def feature_names(feature_config: Any) -> tuple[str, ...]:
 
 
 def _difference(expected: Any, given: Any) -> str:
-    """The paths that only one of two structures has, in words; "" for none."""
+    """Describes the paths that only one of two structures has; "" for none."""
     wanted, found = feature_paths(expected), feature_paths(given)
     missing = [path for path in wanted if path not in found]
     added = [path for path in found if path not in wanted]
@@ -284,14 +284,13 @@ def _difference(expected: Any, given: Any) -> str:
     return text + (f"Not among the features: {added}. " if added else "")
 
 
-# One thread at a time makes tables, whichever object's they are.
-#
-# Not one lock for each object: objects with locks cannot be copied.
+# Held while tables are made. It is global, because objects with locks cannot be
+# copied.
 
 MAKING = threading.RLock()
 
 
-# In a line about an embedding.
+# The most table names in the repr of an embedding.
 _MOST_TABLES_IN_WORDS = 4
 
 
@@ -312,7 +311,7 @@ class PlanNames:
         return list(self._plan.tables)
 
     def _in_words(self, tables: Sequence[Any] | None) -> str:
-        """The features and tables; `tables`: that were made, None: none was."""
+        """Describes features and `tables`; None: the tables are not made yet."""
         plan = self._plan
         words = (
             f"{counted(len(plan.features), 'feature')}, "

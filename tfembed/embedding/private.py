@@ -1,6 +1,6 @@
 """The private TensorFlow symbols of `TPUEmbedding` and its engines.
 
-Tried by tests/embedding/test_private.py, on the versions that
+tests/embedding/test_private.py exercises them, on the versions that
 `tfembed/ops/private.py` lists.
 """
 
@@ -42,7 +42,7 @@ __all__ = [
     "without_mark",
 ]
 
-# By entry, the public means that would end it.
+# Symbol -> the public API that would make it unnecessary.
 ENDED_BY = {
     "Folder": "a public trackable object without attributes",
     "SINGLE_VARIABLE_ARGUMENTS": "an argument of tf.Variable: not distributed",
@@ -69,7 +69,7 @@ ENDED_BY = {
 # The name of a variable's value in checkpoints.
 VARIABLE_VALUE = "VARIABLE_VALUE"
 
-# Arguments that tf.Variable passes to creators and `single_variable` takes.
+# The arguments of tf.Variable's creators that `single_variable` takes.
 SINGLE_VARIABLE_ARGUMENTS = (
     "initial_value",
     "trainable",
@@ -84,27 +84,27 @@ SINGLE_VARIABLE_ARGUMENTS = (
     "shape",
 )
 
-# The name that checkpoints give to the callback of a TPUEmbedding.
+# The name of a TPUEmbedding's callback in checkpoints.
 _CALLBACK = "tf.TPUEmbeddingCallback"
 
-# A trackable object without anything in it.
+# A trackable object without state.
 Folder = tf.__internal__.tracking.AutoTrackable
 
 
 def tracked(owner: Any, name: str) -> Any:
-    """The child that `track` gave `owner` under `name`, or None."""
+    """Returns the child that `owner` tracks under `name`, or None."""
     owner._maybe_initialize_trackable()
     return owner._lookup_dependency(name)
 
 
 def without_mark(value: Any) -> Any:
-    """The object that `tf.Module._no_dependency` marked, or `value`."""
+    """Unwraps an object marked by `tf.Module._no_dependency`."""
     mark = type(Folder()._no_dependency(None))
     return value.value if isinstance(value, mark) else value
 
 
 def add_variable(owner: Any, **arguments: Any) -> Any:
-    """Makes and tracks a variable, from a checkpoint if one waits for it.
+    """Makes and tracks a variable, restored if a checkpoint is pending.
 
     Args:
       owner: a trackable object.
@@ -114,20 +114,19 @@ def add_variable(owner: Any, **arguments: Any) -> Any:
 
 
 def unchecked_call(function: Any) -> Callable[..., Any]:
-    """Calls a concrete function with tensors that are known to fit it.
+    """Returns a fast call of a concrete function, without argument checks.
 
-    Eagerly only. Tapes see nothing of it, and no variable as used. A function
-    that is a single op of tfembed's is not called: the op runs in its place, in
-    less time.
+    It is for eager mode only, and tapes do not record it. If the function has a
+    single op of tfembed, the op runs directly, which is faster.
     """
     captured = tuple(function.captured_inputs)
     run = _only_op(function) or function.inference_fn.call_preflattened
-    # The function owns what `run` calls.
+    # Keeps the function alive, which owns `run`.
     return lambda *tensors, _owner=function: run((*tensors, *captured))
 
 
 def _only_op(function: Any) -> Callable[[Sequence[tf.Tensor]], Any] | None:
-    """Runs a function that is one op of tfembed's; None where it is not."""
+    """Returns a call of the single op of a function; None if it has others."""
     made = function.graph.get_operations()
     ops = [one for one in made if one.type not in _HAND_ON]
     if len(ops) != 1 or not ops[0].type.startswith("Tfembed>"):
@@ -142,7 +141,7 @@ def _only_op(function: Any) -> Callable[[Sequence[tf.Tensor]], Any] | None:
         if not name.startswith("_"):
             attrs += [name, op.get_attr(name)]
     pack = function.function_type.pack_output
-    # Read once: run is called in every step.
+    # Read once, since `run` is called in every step.
     op_type, device, of_op = op.type, op.device, tuple(attrs)
     num_outputs = len(op.outputs)
 
@@ -160,14 +159,14 @@ def _only_op(function: Any) -> Callable[[Sequence[tf.Tensor]], Any] | None:
     return run
 
 
-# Ops of functions that only take values in and hand them out.
+# Ops that only pass arguments and results of functions.
 _HAND_ON = ("Placeholder", "Identity", "NoOp")
 
 
 def _positions(
     tensors: Sequence[tf.Tensor], given: Sequence[tf.Tensor]
 ) -> list[int] | None:
-    """Which of `given` each tensor is, or None where one is another."""
+    """Returns the index of each tensor in `given`; None if one is missing."""
     known = {tensor.name: i for i, tensor in enumerate(given)}
     sources = [_source(one).name for one in tensors]
     return None if set(sources) - set(known) else [known[s] for s in sources]
@@ -186,21 +185,21 @@ def variables_of(embedding: Any) -> dict[str, dict[str, Any]]:
 
 
 def retrieve_variables(embedding: Any) -> None:
-    """Lets TensorFlow's TPUEmbedding read the hardware into its variables."""
+    """Copies the hardware's rows into TensorFlow's TPUEmbedding's variables."""
     embedding._retrieve_variables()
 
 
 def load_variables(embedding: Any) -> None:
-    """Lets TensorFlow's TPUEmbedding write its variables to the hardware."""
+    """Copies TensorFlow's TPUEmbedding's variables to the hardware."""
     embedding._load_variables()
 
 
 def note_callback_of(cls: type) -> None:
-    """Has checkpoints say of each `cls` what they say of a TPUEmbedding.
+    """Registers a TPUEmbedding's checkpoint callback for `cls`.
 
-    The note is that they were written with TensorFlow's callback, which brings
-    variables up to date before a save. Without that TensorFlow restores
-    variables, but not what a TPU holds of them.
+    A checkpoint notes that it was written with TensorFlow's callback, which
+    updates variables before a save. Without that note TensorFlow restores
+    variables, but does not load them to the TPU.
     """
     predicates = registration._saver_registry._registered_predicates
     is_theirs = predicates[_CALLBACK]
@@ -208,7 +207,7 @@ def note_callback_of(cls: type) -> None:
 
 
 def new_config_proto() -> Any:
-    """An empty TPUEmbeddingConfiguration."""
+    """Makes an empty TPUEmbeddingConfiguration."""
     from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2
 
     return tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration()
@@ -222,30 +221,30 @@ def describe_table(
     Args:
       config: the TableConfig.
       descriptor: the proto.
-      hosts: over which the table is spread.
-      tags: the number of each function that gives a learning rate.
+      hosts: the number of hosts that share the table.
+      tags: learning rate function -> its tag, an index.
     """
     config._set_table_descriptor(descriptor, hosts, tags)
 
 
 def num_hosts(strategy: Any) -> int:
-    """The number of hosts of a strategy's TPUs; 1 where it has none."""
+    """Returns the number of hosts of a strategy's TPUs; 1 without TPUs."""
     return int(getattr(strategy.extended, "num_hosts", 1))
 
 
 def cores_per_replica(strategy: Any) -> int | None:
-    """The cores of a TPUStrategy's replica; None without an assignment."""
+    """Returns the cores per replica of a TPUStrategy; None if not assigned."""
     assignment = getattr(strategy.extended, "_device_assignment", None)
     return assignment.num_cores_per_replica if assignment else None
 
 
 def tpu_devices(strategy: Any) -> list[list[str]]:
-    """The devices of the cores of each replica of a TPUStrategy."""
+    """Returns the devices of the cores of each replica of a TPUStrategy."""
     return [list(cores) for cores in strategy.extended._tpu_devices]
 
 
 def parsed_layouts(text: bytes) -> list[Any]:
-    """The SparseCoreTableLayouts of the text that checkpoints have of them."""
+    """Parses the SparseCoreTableLayouts in the text of a checkpoint."""
     from tensorflow.core.tpu.kernels import sparse_core_layout_pb2
 
     layouts = sparse_core_layout_pb2.SparseCoreTableLayouts()
@@ -253,8 +252,9 @@ def parsed_layouts(text: bytes) -> list[Any]:
     return list(layouts.tables)
 
 
-# Where TensorFlow enters the function that strategy.run is given (one replica
-# on this thread, several on theirs), and where it traces a function or a branch.
+# The frames in which TensorFlow calls the function of strategy.run (one replica
+# on this thread, several on their own threads), and those in which it traces a
+# function or a branch.
 _RUN = ("tensorflow/python/distribute/", "run")
 
 _TRACE = (
@@ -264,9 +264,9 @@ _TRACE = (
 
 
 def functions_since_run() -> int | None:
-    """How many functions and branches are being traced inside of strategy.run.
+    """Counts the functions and branches being traced inside of strategy.run.
 
-    None outside of it.
+    Returns None outside of strategy.run.
     """
     functions = 0
     for frame in running_frames():
@@ -278,28 +278,28 @@ def functions_since_run() -> int | None:
 
 
 def is_made_inside_run(op: tf.Operation) -> bool:
-    """Whether a graph's operation was made by what strategy.run was given."""
+    """Says whether an operation was made in the function of strategy.run."""
     return any(_is(_RUN, frame.filename, frame.name) for frame in op.traceback)
 
 
 def saved_captures(
     owner: Any, children: Iterable[Any]
 ) -> tuple[set[int], set[int]] | None:
-    """Finds the tensors that functions of the saved model use.
+    """Finds the tensors that functions of the saved model capture.
 
-    Asked by `_trackable_children`, which does not know the model around it; its
-    caller does. Functions that were never called are traced by this.
+    `_trackable_children` calls it; it gets the model that is being saved from
+    its caller's frame. Functions that were never called are traced.
 
     Args:
-      owner: the object that asks.
-      children: its own, as far as it knows them.
+      owner: the object whose `_trackable_children` runs.
+      children: the children of the owner, as far as it knows them.
 
     Returns:
-      The ids of all tensors that functions captured, and of those that functions
-      with an op of tfembed's captured; or None where that cannot be known.
+      The ids of all captured tensors, and of those captured by functions with
+      an op of tfembed; or None if the model is not known.
     """
     view = _saved_view()
-    if view is None or view.root is owner:  # Its signatures are not there yet.
+    if view is None or view.root is owner:  # Its signatures are not set yet.
         return None
     captured: set[int] = set()
     beside_ops: set[int] = set()
@@ -318,7 +318,7 @@ def saved_captures(
 
 
 def _has_ops(graph: tf.Graph) -> bool:
-    """Whether an op of tfembed's is in a function, or in one that it calls."""
+    """Says whether a function, or one that it calls, has an op of tfembed."""
     saved = graph.as_graph_def()
     called = (node for f in saved.library.function for node in f.node_def)
     return any(
@@ -329,7 +329,7 @@ def _has_ops(graph: tf.Graph) -> bool:
 
 
 def _saved_view() -> Any:
-    """TensorFlow's view of the model that is being saved, or None."""
+    """Returns TensorFlow's view of the model that is being saved, or None."""
     callers = (frame.f_locals.get("self") for frame in running_frames())
     return next(
         (c for c in callers if type(c).__name__ == "_AugmentedGraphView"), None
@@ -346,6 +346,6 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Untracked(Generic[_T]):
-    """Holds what a trackable object has, but does not save by itself."""
+    """Wraps an attribute that a trackable object must not save."""
 
     value: _T

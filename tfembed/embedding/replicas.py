@@ -1,4 +1,4 @@
-"""Which replicas a strategy has, and on which of them a call runs."""
+"""The replicas of a strategy, and the replica on which a call runs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ __all__ = [
     "summed_over_replicas",
 ]
 
-# One trace of a TPUStrategy's function serves all replicas: which of them runs
-# is known on the device alone.
+# One trace of a TPUStrategy's function serves all replicas; the replica's index
+# is known only on the device.
 THIS_REPLICA = -1
 
 _TPU = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
@@ -38,7 +38,7 @@ _SUPPORTED = (
     *_TPU,
 )
 
-# The users' names of strategies whose classes have other names.
+# Class name -> public name of strategies.
 _PUBLIC_NAMES = {
     "CollectiveAllReduceStrategy": "MultiWorkerMirroredStrategy",
     "_CollectiveAllReduceStrategyExperimental": "MultiWorkerMirroredStrategy",
@@ -47,18 +47,18 @@ _PUBLIC_NAMES = {
 
 
 def public_name(strategy: Any) -> str:
-    """The class of a strategy, as users know it."""
+    """Returns the public name of a strategy's class."""
     name = type(strategy).__name__
     return _PUBLIC_NAMES.get(name, name)
 
 
 def is_tpu(strategy: Any) -> bool:
-    """Whether a strategy is a TPUStrategy."""
+    """Says whether a strategy is a TPUStrategy."""
     return isinstance(strategy, _TPU)
 
 
 def cores_of(strategy: Any) -> int:
-    """The cores of a replica: several where a TPUStrategy spreads it (SPMD)."""
+    """Returns the cores of a replica; several under SPMD of a TPUStrategy."""
     return private.cores_per_replica(strategy) or 1
 
 
@@ -81,7 +81,7 @@ class Replicas:
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
-        # Read once: the calls of every step ask for them.
+        # Read once: the calls of every step use them.
         self.strategy = tf.distribute.get_strategy()
         self._check_supported(self.strategy)
         self.count = int(self.strategy.num_replicas_in_sync)
@@ -98,11 +98,11 @@ class Replicas:
         return [[name] for name in self.strategy.extended.worker_devices]
 
     def check_strategy(self, call: str) -> None:
-        """Raises where a call runs under another strategy than this one.
+        """Raises if a call runs under another strategy than this one.
 
         Raises:
-          tfembed.errors.StateError: it does.
-          tfembed.errors.UnsupportedError: it does, under one that no engine
+          tfembed.errors.StateError: under another strategy.
+          tfembed.errors.UnsupportedError: under a strategy that no engine
             supports yet.
         """
         if not tf.distribute.has_strategy():
@@ -129,7 +129,7 @@ class Replicas:
             )
 
     def current(self) -> int | None:
-        """The replica on which this call runs; None outside of them.
+        """Returns the replica on which this call runs; None in no replica.
 
         Inside of a TPUStrategy's function it is THIS_REPLICA.
         """
@@ -143,10 +143,10 @@ class Replicas:
         return int(tf.get_static_value(context.replica_id_in_sync_group))
 
     def current_for(self, call: str) -> int:
-        """The replica of a call that must run on one.
+        """Returns the replica of a call that must run in replica context.
 
         Raises:
-          tfembed.errors.StateError: it does not, or runs under another
+          tfembed.errors.StateError: outside of strategy.run, or under another
             strategy.
         """
         self.check_strategy(call)
@@ -162,14 +162,14 @@ class Replicas:
         return replica
 
     def is_inside_run(self) -> bool:
-        """Whether this call runs inside of strategy.run of several replicas."""
+        """Says whether this call is inside strategy.run of several replicas."""
         return not self._is_one and self.current() is not None
 
     def of_device(self, device: str) -> tuple[int, str]:
-        """The replica that has `device`, and the device's full name.
+        """Returns the replica that has `device`, and the device's full name.
 
         Raises:
-          tfembed.errors.ArgumentError: there is none.
+          tfembed.errors.ArgumentError: no replica has the device.
         """
         if self.is_tpu and _spec(device)[0] != "TPU":
             raise errors.ArgumentError(
@@ -230,12 +230,12 @@ class Replicas:
 
 def _description(strategy: Any) -> str:
     name = type(strategy).__name__
-    # TensorFlow's own is of a private class.
+    # TensorFlow's own value has a private class.
     return "the default strategy" if name.startswith("_") else f"a {name}"
 
 
 def _spec(device: str) -> tuple[str, int, int]:
-    """Device strings that mean the same device of this process are equal."""
+    """Normalizes a device string: job, task and device name."""
     try:
         spec = tf.DeviceSpec.from_string(device)
     except (AttributeError, ValueError):
@@ -253,8 +253,8 @@ def split_over_cores(
 
     Args:
       values: Tensors [B, ...], SparseTensors and None.
-      paths: their names in errors.
-      cores: how many.
+      paths: the values' names in errors.
+      cores: the number of cores.
 
     Raises:
       tfembed.errors.ArgumentError: a RaggedTensor, or a batch that is not a
@@ -284,7 +284,7 @@ def _split(value: Any, path: str, cores: int) -> list[Any]:
         )
     if isinstance(value, tf.Tensor):
         return tf.split(value, cores)
-    # The parts' own shapes are not known before they run.
+    # The static shapes of the parts are not known.
     shape = tf.concat(
         [[tf.constant(samples // cores, tf.int64)], value.dense_shape[1:]], 0
     )
@@ -296,13 +296,13 @@ def _split(value: Any, path: str, cores: int) -> list[Any]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ReplicaInputs:
-    """The inputs of a replica, or of one of its cores where it has several.
+    """The inputs of a replica, or of one of its cores if it has several.
 
     Attributes:
-      replica: its number.
-      values: per feature its ids, as the user gave them.
+      replica: the replica's index.
+      values: per feature the user's ids.
       weights: per feature its weights, or None.
-      device: where it goes; None inside of a TPUStrategy's run.
+      device: the target device; None inside of strategy.run of a TPUStrategy.
     """
 
     replica: int
@@ -318,7 +318,7 @@ def replica_inputs(
     weights: Any,
     device: str | None,
 ) -> list[ReplicaInputs]:
-    """The inputs of the replicas that a call of enqueue is for.
+    """Returns the inputs per replica of a call of enqueue.
 
     Args:
       plan: the plan of the features.
@@ -327,7 +327,7 @@ def replica_inputs(
 
     Raises:
       tfembed.errors.ArgumentError: a device without a replica, packed features
-        of something else, or what cannot be split over a replica's cores.
+        of other paths, or input that cannot be split over a replica's cores.
       ValueError, TypeError: a structure that does not match.
     """
     is_packed = isinstance(features, PackedFeatures)
@@ -389,7 +389,7 @@ def _of_cores(
 def _split_over_replicas(
     replicas: Replicas, values: Sequence[Any], device: str | None
 ) -> list[tuple[int, str | None, list[Any]]]:
-    """Replicas, their devices and what they get."""
+    """Yields replicas, their devices and their inputs."""
     if device is not None:
         return [(*replicas.of_device(device), list(values))]
     if replicas.is_inside_run():
@@ -403,16 +403,15 @@ def _split_over_replicas(
 
 
 def summed_over_replicas(gradient: Any) -> Any:
-    """Sums gradients for optimizers, which add up over replicas.
+    """Sums a gradient over replicas, for optimizers that do not sum first.
 
-    The first replica has the sums of all, the others have no entries. An
-    optimizer that takes the square of each replica's gradient by itself then
-    takes that of the sum.
+    The first replica gets the sum over all replicas, the others get no entries.
+    So an optimizer that squares each replica's gradient squares the sum.
 
     Args:
-      gradient: the gradient of this replica. Anything but tf.IndexedSlices inside
-        of strategy.run of several replicas, other than TPUs', passes as it is, and
-        so does all in programs for XLA.
+      gradient: the gradient of this replica. Only tf.IndexedSlices inside of
+        strategy.run of several replicas are summed, but not on TPUs and not in
+        XLA programs; all else is returned unchanged.
     """
     context = tf.distribute.get_replica_context()
     if (

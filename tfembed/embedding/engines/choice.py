@@ -1,4 +1,4 @@
-"""Which engine each table lives in, and why; what the xla engine cannot have."""
+"""The choice of an engine for each table, and the limits of the xla engine."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class OutputShapes:
         return self._with(shapes)
 
     def of_other_size(self, values: Sequence[Any]) -> OutputShapes | None:
-        """Returns the shapes for another batch size, as of a smaller last batch.
+        """Returns the shapes for another batch size, as of a small last batch.
 
         Args:
           values: the inputs, one per feature.
@@ -133,7 +133,7 @@ class OutputShapes:
         return own if len(factors) == 1 else None
 
     def of_cores(self, cores: int) -> OutputShapes:
-        """Returns the shapes of `cores` batches of these shapes, concatenated."""
+        """Returns the shapes of `cores` concatenated batches of these."""
         if cores == 1:
             return self
         shapes = [

@@ -38,7 +38,7 @@ __all__ = [
 
 
 def rules_of(plan: EmbeddingPlan) -> list[Any]:
-    """The update rule of each table.
+    """Returns the update rule of each table.
 
     Raises:
       tfembed.errors.StateError: a table has none.
@@ -54,14 +54,16 @@ def rules_of(plan: EmbeddingPlan) -> list[Any]:
 
 
 def learning_rates(rules: Sequence[Any], names: Sequence[str]) -> list[Any]:
-    """Float32 [], one per table. A function that tables share is called once.
+    """Returns the learning rates, float32 [], one per table.
+
+    A function that several tables share is called once.
 
     Args:
       rules: the tables' optimizers.
       names: the names of the tables.
 
     Raises:
-      tfembed.errors.ArgumentError: a function that gives no number.
+      tfembed.errors.ArgumentError: a function that does not return a number.
     """
     rates: dict[Any, Any] = {}
     for rule, name in zip(rules, names, strict=True):
@@ -85,7 +87,7 @@ def _called(rate: Callable[[], Any], name: str) -> Any:
 
 
 class FusedTables:
-    """The tables' arguments of the ops of all steps, put together once.
+    """The tables' arguments of the lookup and update ops, built once.
 
     Args:
       plan: the features and tables.
@@ -110,17 +112,17 @@ class FusedTables:
             self.update_arguments = fused_arguments(
                 plan, tables, rules_of(plan)
             )
-            del self.update_arguments["dims"]  # Among a step's attributes.
+            del self.update_arguments["dims"]  # It is an attribute of the step.
             slots = self.update_arguments["slots"]
             self.update_arguments["slots"] = [slot.handle for slot in slots]
 
 
 class FusedStep:
-    """The steps of one name, each lookup one op and each update another.
+    """The steps of one name: one op for a lookup and one for an update.
 
     Args:
-      tables: what the ops are told of the tables.
-      specs: how the features of the name's batches are read.
+      tables: the tables' arguments of the ops.
+      specs: the specs of the name's batches.
 
     Attributes:
       looks_up: whether the op can combine all features.
@@ -142,7 +144,7 @@ class FusedStep:
         self._attrs = {1: self._attrs_of(1)}
 
     def _attrs_of(self, replicas: int) -> dict[str, Any]:
-        """The attributes of the ops of a step of so many replicas."""
+        """Returns the op attributes of a step of `replicas` replicas."""
         of_features = [
             (spec.kind, spec.id_dtype, spec.batch_size)
             for spec in self._specs * replicas
@@ -164,7 +166,7 @@ class FusedStep:
         return False
 
     def look_up(self, queue: StepQueue) -> list[tf.Tensor]:
-        """Returns each feature's activations for the next batch, without a gradient.
+        """Returns the next batch's activations per feature, without a gradient.
 
         Raises:
           tf.errors.InvalidArgumentError: as `StepQueue.look_up`; when it runs.
@@ -182,12 +184,12 @@ class FusedStep:
 
         Args:
           queues: the queues of the replicas.
-          gradients: per replica and feature, one behind the other.
+          gradients: the gradients of each feature, replica after replica.
           rates: float32, one per table.
           nonfinite: "skip", "refuse" or "allow".
 
         Returns:
-          int64 [tables]: the rows whose summed gradient has a NaN or an infinity.
+          int64 [tables]: the count of rows with a non-finite summed gradient.
 
         Raises:
           tf.errors.InvalidArgumentError: as `StepQueue.update`; when it runs.
@@ -208,22 +210,22 @@ class FusedStep:
 class QueuedEngine(abc.ABC):
     """The steps of an engine whose batches wait on the host.
 
-    Each (replica, name) has a queue of batches (`step_queue.py`). The tables
-    are there once; a step's update sums the gradients of all replicas and
-    touches each row once. Not thread-safe, as little as a training step is.
-    In a function that XLA compiles for the engine, the three calls of a step are a
-    part of its program, and tracing hands the batches on.
+    Each (replica, name) has a queue of batches (`step_queue.py`). There is one
+    copy of the tables; a step's update sums the gradients of all replicas and
+    updates each row once. It is not thread-safe. In a function that XLA
+    compiles for the engine, the three calls of a step are a part of its
+    program, and batches are passed on at trace time.
 
     Args:
       owner: the trackable object that saves the tables.
       plan: the features and tables.
-      options: how it works.
-      shapes: not needed: those of a step come with its batches.
-      traced: the batches in functions that XLA compiles; None: the engine's wait
-        on the host there too.
+      options: the EngineOptions.
+      shapes: not used: a batch has its shapes.
+      traced: the queues for functions that XLA compiles; None: batches wait on
+        the host there too.
 
     Attributes:
-      tables: one per table of the plan.
+      tables: one HostTable per table of the plan.
     """
 
     def __init__(
@@ -244,7 +246,8 @@ class QueuedEngine(abc.ABC):
         rates = [getattr(r, "learning_rate", None) for r in plan.optimizers]
         is_constant = all(type(rate) is float for rate in rates)
         self._constant_rates = rates if is_constant else None
-        # The tables whose rows expire by themselves: they count their steps.
+        # The tables whose rows expire after a number of steps, which they
+        # count.
         self._counting = [
             (i, table)
             for i, table in enumerate(self.tables)
@@ -258,7 +261,7 @@ class QueuedEngine(abc.ABC):
 
     @abc.abstractmethod
     def _new_counts(self) -> Any:
-        """Makes the variable that counts each table's sums that are not finite."""
+        """Makes the variable that counts each table's non-finite sums."""
 
     @abc.abstractmethod
     def _check_batches(self, batches: Mapping[int, Batch]) -> None:
@@ -266,24 +269,24 @@ class QueuedEngine(abc.ABC):
 
     @abc.abstractmethod
     def _new_fused(self, name: StepName) -> FusedStep | None:
-        """Makes the steps of a name whose batches stay in their queue's ops.
+        """Makes the fused steps of a name.
 
-        None where batches leave the queue to be looked up.
+        Returns None if batches must leave the queue to be looked up.
         """
 
     @abc.abstractmethod
     def _lookup_resources(self) -> list[Any]:
-        """Lists what functions hold for lookups, beside tables and batches."""
+        """Lists the resources of lookups, besides tables and batches."""
 
     @abc.abstractmethod
     def look_up(
         self, features: Sequence[Any], plans: Sequence[Any]
     ) -> list[tf.Tensor]:
-        """The activations of features that no queue holds.
+        """Looks up features without a queue; returns the activations.
 
         Args:
           features: FeatureIds.
-          plans: one per feature.
+          plans: one FeaturePlan per feature.
         """
 
     @abc.abstractmethod
@@ -294,13 +297,13 @@ class QueuedEngine(abc.ABC):
         gradients: Sequence[tf.Tensor],
         rates: tf.Tensor | None = None,
     ) -> None:
-        """Trains the tables for features that no queue holds.
+        """Updates the tables for features without a queue.
 
         Args:
           features: FeatureIds of all replicas.
-          plans: one per feature.
+          plans: one FeaturePlan per feature.
           gradients: per feature, in the shape of its activations.
-          rates: per table; None: as they are now.
+          rates: the learning rate per table; None: the current rates.
 
         Raises:
           tfembed.errors.StateError: a table has no optimizer.
@@ -311,15 +314,15 @@ class QueuedEngine(abc.ABC):
         name: StepName,
         batches: Mapping[int, Batch],
     ) -> None:
-        """Takes batches in, for later calls of `dequeue` of the same name.
+        """Enqueues batches for later calls of `dequeue` with the same name.
 
         Args:
-          name: pairs the calls.
+          name: the step's name, which pairs the calls.
           batches: the batches by replica.
 
         Raises:
-          tfembed.errors.ArgumentError: they are read otherwise than before. Nothing is
-            taken in.
+          tfembed.errors.ArgumentError: the specs differ from earlier batches'.
+            Nothing is enqueued.
         """
         self._check_batches(batches)
         self._steps.settle_specs(name, batches.values())
@@ -330,40 +333,40 @@ class QueuedEngine(abc.ABC):
                 self._steps.queue(replica, name).put(batch)
 
     def waiting(self, replica: int, name: StepName) -> int:
-        """How many batches wait for their dequeue; eager only."""
+        """Counts the batches that wait for dequeue; eager only."""
         return int(self._steps.queue(replica, name).size())
 
     def drop_idle(self, replica: int, name: StepName) -> None:
-        """Drops the batch that was dequeued; eager only.
+        """Drops the dequeued batch; eager only.
 
         Raises:
-          tf.errors.InvalidArgumentError: it waits for its gradients.
+          tf.errors.InvalidArgumentError: the batch waits for its gradients.
         """
         self._steps.queue(replica, name).drop_idle()
 
     def is_idle(self, name: StepName) -> bool:
-        """Whether no batch is on its way under a name, nor a function uses it.
+        """Says whether a name has no pending batch and no function uses it.
 
         Eager only.
         """
         return self._steps.is_idle(name)
 
     def forget(self, name: StepName) -> None:
-        """Forgets an idle name; eager."""
+        """Frees the queues of an idle name; eager only."""
         self._fused_steps.pop(name, None)
         self._steps.forget(name)
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
-        """The activations of the oldest batch that was enqueued.
+        """Dequeues the oldest batch and returns its activations.
 
         Returns:
-          Per feature [B, dim], or [B, L, dim] where it is read as a sequence.
+          Per feature [B, dim], or [B, L, dim] for a sequence.
 
         Raises:
           tfembed.errors.StateError: nothing was ever enqueued under this name, or
-            a function that XLA compiles did not enqueue what it dequeues.
-          tf.errors.InvalidArgumentError: nothing is enqueued now, or an id
-            cannot be in its table; when it runs.
+            a function that XLA compiles dequeues without an enqueue in it.
+          tf.errors.InvalidArgumentError: when it runs: the queue is empty, or
+            an id cannot be in its table.
         """
         if self._traced is not None and traced_for_xla():
             self._steps.specs(name)  # Raises.
@@ -380,10 +383,10 @@ class QueuedEngine(abc.ABC):
             else:
                 batch = queue.take()
                 activations = self._look_up(name, batch)
-            # A batch that cannot be looked up is not kept.
+            # Keep only a batch whose lookup succeeded.
             with tf.control_dependencies(activations):
                 queue.hold(batch)
-        # The tables are trained by apply_gradients, not by a tape.
+        # apply_gradients trains the tables, not a tape.
         return [tf.stop_gradient(activation) for activation in activations]
 
     def apply_gradients(
@@ -394,21 +397,21 @@ class QueuedEngine(abc.ABC):
         """Updates the rows of the batches that were dequeued last.
 
         Args:
-          names: per replica that of its dequeue. A layer that numbers its calls
-            gives each replica others.
+          names: per replica the name of its dequeue. They differ for a layer
+            that numbers its calls.
           gradients: per replica and feature, in the shape of the activations.
 
         Raises:
           tfembed.errors.StateError: nothing was enqueued under this name, or a
             table has no optimizer.
-          tf.errors.InvalidArgumentError: nothing was dequeued for training, or
-            a gradient is refused; when it runs.
+          tf.errors.InvalidArgumentError: when it runs: nothing was dequeued for
+            training, or a gradient is refused.
         """
         rates = self.rates()
         name = self._steps.one_of(names)
         if self._traced is not None and traced_for_xla():
             features = self._traced.queue(name).finish().features
-            (own,) = gradients  # Of this replica.
+            (own,) = gradients  # This replica's gradients.
             self.update(features, self._plans(name), own, rates)
             return
         queues = [self._steps.queue(r, own) for r, own in enumerate(names)]
@@ -420,7 +423,7 @@ class QueuedEngine(abc.ABC):
                 self._note(fused.update(queues, tensors, rates, nonfinite))
                 return
             finished = [queue.finish() for queue in queues]
-            # The batch of all replicas; nobody asks whether it is for training.
+            # The batch of all replicas; its `training` is not used.
             batch = Batch(
                 True,
                 [ids for one in finished for ids in one.features],
@@ -446,7 +449,7 @@ class QueuedEngine(abc.ABC):
     def _note(
         self, nonfinite: tf.Tensor, asked: frozenset[int] | None = None
     ) -> None:
-        """Counts a step of the tables that it asked; None: of all."""
+        """Counts a training step of some tables; None: of all."""
         self._nonfinite_rows.assign_add(nonfinite)
         for i, table in self._counting:
             if asked is None or i in asked:
@@ -463,7 +466,7 @@ class QueuedEngine(abc.ABC):
     def _update(
         self, name: StepName, batch: Batch, tensors: Sequence[tf.Tensor]
     ) -> None:
-        """Applies the gradients, and the rates behind them, of a batch."""
+        """Updates by a batch's tensors: the gradients, then the rates."""
         *gradients, rates = tensors
         plans = self._plans(name)
         replicas = len(batch.features) // len(plans)
@@ -473,19 +476,19 @@ class QueuedEngine(abc.ABC):
         return inputs.lookup_plans(self._plan, self._steps.specs(name))
 
     def specs(self, name: StepName) -> list[InputSpec]:
-        """How the features that are enqueued under `name` are read.
+        """Returns the InputSpec of each feature enqueued under `name`.
 
         Raises:
-          tfembed.errors.StateError: nothing was.
+          tfembed.errors.StateError: nothing was enqueued under it.
         """
         return self._steps.specs(name)
 
     def reset(self) -> None:
-        """Forgets all batches on their way; eager only.
+        """Drops all pending batches; eager only.
 
         Raises:
-          tf.errors.InvalidArgumentError: an update that waited is refused. It is
-            forgotten too.
+          tf.errors.InvalidArgumentError: a pending update is refused. It is
+            dropped too.
         """
         try:
             self.flush()
@@ -493,7 +496,7 @@ class QueuedEngine(abc.ABC):
             self._steps.clear()
 
     def sizes(self) -> list[TableSize]:
-        """Returns what each table holds and takes; eager only."""
+        """Returns the rows and bytes of each table; eager only."""
         counts = self._nonfinite_rows.numpy()
         return [
             table.size(nonfinite_rows=int(count))
@@ -502,7 +505,7 @@ class QueuedEngine(abc.ABC):
 
     @property
     def resources(self) -> list[Any]:
-        """The resources that functions hold beside the tables."""
+        """Returns the resources that functions capture, besides the tables."""
         return [
             self._nonfinite_rows,
             *self._steps.resources,
@@ -515,7 +518,7 @@ class QueuedEngine(abc.ABC):
         """The variables of static tables that ops take by their handles."""
 
     def rates(self) -> tf.Tensor:
-        """The learning rates now, float32, one per table.
+        """Returns the current learning rates, float32, one per table.
 
         Raises:
           tfembed.errors.StateError: a table has no optimizer.
@@ -561,10 +564,10 @@ class HostEngine(QueuedEngine):
             )
 
     def _check_batches(self, batches: Mapping[int, Batch]) -> None:
-        """Passes: the ops read any batch."""
+        """Passes: the ops take any batch."""
 
     def _lookup_resources(self) -> list[Any]:
-        """Lists nothing more."""
+        """Returns no more resources."""
         return []
 
     def look_up(
@@ -589,7 +592,7 @@ class HostEngine(QueuedEngine):
             step, of_weights = self._row_features.differentiate(
                 features, plans, gradients, self._options.nonfinite
             )
-            # Where either refuses a gradient, nothing is changed.
+            # If either refuses a gradient, nothing is changed.
             with tf.control_dependencies(of_weights.values()):
                 nonfinite = update_tables(
                     self._plan,
@@ -617,5 +620,5 @@ class HostEngine(QueuedEngine):
         ]
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
-        """Nothing is exchanged."""
+        """Returns {}: there is no exchange."""
         return {}

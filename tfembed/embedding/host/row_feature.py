@@ -1,5 +1,7 @@
-"""A feature whose rows TensorFlow's ops combine, since its table is quantized or
-a user's function combines them. The grouped op looks its ids up one by one.
+"""Features whose rows the grouped op cannot combine.
+
+Their table is quantized, or a user's function combines the rows. The grouped op
+looks the ids up one by one, and TensorFlow's ops combine the rows.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ class RowFeature:
 
     Attributes:
       config: its table's TableConfig.
-      plan: how it is looked up.
+      plan: the feature's FeaturePlan.
       kind: "dense", "sparse" or "ragged".
     """
 
@@ -53,27 +55,27 @@ class RowFeature:
     def needed(
         cls, config: Any, plan: FeaturePlan, kind: str
     ) -> RowFeature | None:
-        """The feature where the grouped op cannot combine it, else None."""
+        """Makes a RowFeature if the grouped op cannot combine it, else None."""
         feature = cls(config, plan, kind)
         is_quantized = config.quantization_config is not None
         return feature if is_quantized or feature.is_custom else None
 
     @property
     def is_custom(self) -> bool:
-        """Whether a user's function combines it."""
+        """Whether a user's function combines the rows."""
         combines = self.kind != "dense" and self.plan.max_sequence_length == 0
         return combines and is_custom(self.config.combiner)
 
     def lookup(
         self, table: Any, ids: FeatureIds, combiner_weights: Any
     ) -> tf.Tensor:
-        """Its activations, [B, dim] or [B, sequence_length, dim].
+        """Returns the activations, [B, dim] or [B, sequence_length, dim].
 
         Args:
           table: the table's handle.
-          ids: its batch.
-          combiner_weights: the weights of a CustomCombiner; None: it has
-            none.
+          ids: the feature's batch.
+          combiner_weights: the weights of a CustomCombiner; None: it has no
+            weights.
 
         Raises:
           tf.errors.InvalidArgumentError: when it runs: `check_positions`.
@@ -87,7 +89,7 @@ class RowFeature:
             return self._pool(rows, ids)
 
     def rows(self, table: Any, ids: tf.Tensor) -> tf.Tensor:
-        """The rows [n, dim] of ids [n], quantized where the table is."""
+        """Returns the rows [n, dim] of ids [n], quantized if the table is."""
         (found,) = ops.grouped_lookup(
             [table],
             [self.config.dim],
@@ -97,7 +99,7 @@ class RowFeature:
         return quantized(found, self.config.quantization_config)
 
     def combined_ids(self, ids: FeatureIds) -> CombinedIds:
-        """The ids that a CustomCombiner sees."""
+        """Returns the ids that a CustomCombiner combines."""
         combiner = as_combiner(self.config.combiner)
         sample, _ = positions_of(ids)
         kept, sample = _kept(ids, self._keeps(ids), sample)
@@ -107,12 +109,12 @@ class RowFeature:
         return CombinedIds(ragged, combiner)
 
     def _checked(self, ids: FeatureIds) -> list[tf.Tensor]:
-        """Makes checks of bad positions, which TensorFlow's ops pass over."""
+        """Makes checks of positions, which TensorFlow's ops do not check."""
         checks = check_positions(ids, self.plan)
         return [require_all(checks)] if checks else []
 
     def _keeps(self, ids: FeatureIds) -> tf.Tensor | None:
-        """Which ids of sparse input stay; None: all."""
+        """Says which ids of sparse input are not pruned; None: all."""
         if ids.kind != "sparse":
             return None
         _, position = positions_of(ids)
@@ -161,11 +163,11 @@ class CombinedIds:
 
     @property
     def ids(self) -> tf.Tensor:
-        """All ids, [n]."""
+        """Returns all ids, [n]."""
         return self.samples.values
 
     def combine(self, rows: tf.Tensor, weights: Any) -> tf.Tensor:
-        """Rows [n, dim] to activations [B, dim]; samples without ids are 0."""
+        """Combines rows [n, dim] to [B, dim]; samples without ids are 0."""
         width = self.combiner.max_valency
         valency = tf.cast(self.samples.row_lengths(), tf.int32)
         vectors = self.samples.with_values(rows).to_tensor(
@@ -177,8 +179,8 @@ class CombinedIds:
         def combine_one(sample: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
             return computation(*sample, *extra)
 
-        # The function does not see valency 0, by which it might divide, nor
-        # samples of zeros alone, at which a norm has no gradient.
+        # The function gets no sample of valency 0, by which it might divide,
+        # and no sample of zeros, at which a norm has no gradient.
         has_ids = valency > 0
         vectors = tf.where(has_ids[:, tf.newaxis, tf.newaxis], vectors, 1.0)
         combined = tf.vectorized_map(
@@ -205,7 +207,7 @@ class CombinedIds:
 
 
 def single_ids(ids: tf.Tensor) -> FeatureIds:
-    """Ids [n], each of which is a sample of its own."""
+    """Makes a batch of ids [n] with one id per sample."""
     return FeatureIds(
         kind="dense",
         ids=ids,
@@ -243,7 +245,7 @@ def _kept(
     *others: tf.Tensor,
     values: tf.Tensor | None = None,
 ) -> list[tf.Tensor]:
-    """The ids, or `values` in their place, and others, that are kept."""
+    """Filters the ids, or `values` in their place, and other tensors."""
     parts: Sequence[tf.Tensor] = (
         ids.ids if values is None else values,
         *others,
@@ -254,12 +256,12 @@ def _kept(
 
 
 def make_combiner_weights(owner: Any, config: Any) -> Any:
-    """The variable [num_weights] of a table's combiner, or None.
+    """Makes the variable [num_weights] of a table's combiner, or None.
 
-    Tracked by `owner` as `<table>/custom_combiner_variables`.
+    `owner` tracks it as `<table>/custom_combiner_variables`.
 
     Args:
-      owner: the trackable object that saves it.
+      owner: the trackable object that saves the variable.
       config: the table's TableConfig, named.
     """
     if not is_custom(config.combiner):
@@ -291,16 +293,16 @@ def make_combiner_weights(owner: Any, config: Any) -> Any:
 def usable_gradient(
     config: Any, gradients: list[tf.Tensor], nonfinite: str
 ) -> tf.Tensor:
-    """The sum that the weights of a table's combiner move by, [num_weights].
+    """Sums the gradients of the weights of a table's combiner, [num_weights].
 
     Args:
       config: the table's TableConfig.
       gradients: the gradients of its features.
-      nonfinite: where the sum has a NaN or an infinity, "skip" makes it 0.
+      nonfinite: "skip" replaces a sum with a NaN or an infinity by 0.
 
     Raises:
-      tf.errors.InvalidArgumentError: it has, and nonfinite="refuse"; when it
-        runs.
+      tf.errors.InvalidArgumentError: when it runs: such a sum, with
+        nonfinite="refuse".
     """
     total = tf.add_n(gradients)
     if nonfinite == "allow":
@@ -328,12 +330,14 @@ def train_combiner_weights(
 
 
 class RowFeatures:
-    """Looks features up, in one op where it can, and differentiates the others.
+    """Looks features up, in one op if it can combine them.
+
+    It also differentiates the features that the op cannot combine.
 
     Args:
       owner: the trackable object that saves the weights of combiners.
       plan: the plan of the embedding.
-      tables: its tables.
+      tables: the tables of the plan.
     """
 
     def __init__(
@@ -341,7 +345,7 @@ class RowFeatures:
     ) -> None:
         self._plan = plan
         self._tables = tables
-        # Per table those of its CustomCombiner, or None.
+        # Per table the weights of its CustomCombiner, or None.
         self._weights: list[Any] = [
             make_combiner_weights(owner, config) for config in plan.tables
         ]
@@ -349,7 +353,7 @@ class RowFeatures:
     def look_up(
         self, features: Sequence[FeatureIds], plans: Sequence[FeaturePlan]
     ) -> list[tf.Tensor]:
-        """The activations, per feature."""
+        """Returns the activations per feature."""
         by_rows = self._by_rows(features, plans)
         fused = [i for i, feature in enumerate(by_rows) if feature is None]
         activations: dict[int, tf.Tensor] = {}
@@ -377,12 +381,11 @@ class RowFeatures:
         gradients: Sequence[tf.Tensor],
         nonfinite: str,
     ) -> tuple[StepGradients, dict[int, tf.Tensor]]:
-        """Returns the arguments of the update ops, and by table those of
-        `train_weights`.
+        """Returns the arguments of update ops, and of `train_weights` by table.
 
         Args:
           features: the features of all replicas.
-          plans: one per feature.
+          plans: one FeaturePlan per feature.
           gradients: the gradients with respect to the activations.
           nonfinite: as for `usable_gradient`.
 
@@ -414,7 +417,7 @@ class RowFeatures:
         }
 
     def train_weights(self, gradients: Mapping[int, tf.Tensor]) -> None:
-        """Moves the weights of tables' combiners."""
+        """Updates the weights of tables' combiners."""
         for table, gradient in gradients.items():
             config, weights = self._plan.tables[table], self._weights[table]
             train_combiner_weights(config, weights, gradient)

@@ -1,4 +1,4 @@
-"""One step's update of all tables, fused rules and users' functions."""
+"""One step's update of all tables, by fused rules or users' functions."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def update_rows(
     """Applies the optimizer's function to the rows of distinct ids.
 
     Args:
-      table: the table whose rows they are.
-      optimizer: its own.
-      ids: distinct, [n].
-      sums: [n, dim].
+      table: the table.
+      optimizer: the table's optimizer.
+      ids: distinct ids, [n].
+      sums: the summed gradients, [n, dim].
       learning_rate: the learning rate of this step.
 
     Raises:
-      tfembed.errors.ArgumentError: the function returns something else than a
-        row and its slots.
+      tfembed.errors.ArgumentError: the function does not return a row and its
+        slots.
     """
     if isinstance(table.parameters, HashTable):
         rows = table.parameters.lookup_trained(ids)
@@ -64,7 +64,7 @@ def _move(
     sums: tf.Tensor,
     learning_rate: tf.Tensor,
 ) -> list[tf.Tensor]:
-    """Rows and slots, each [n, dim], after the function."""
+    """Returns the updated rows and slots, each [n, dim]."""
     hyperparameters = tuple(
         tf.cast(value() if callable(value) else value, tf.float32)
         for value in optimizer.hyperparameters or ()
@@ -116,7 +116,7 @@ class StepGradients:
         self.gradients.append(gradient)
 
     def of_tables(self, tables: Sequence[int]) -> StepGradients:
-        """The share of some tables, which are renumbered in that order."""
+        """Returns the part of some tables, renumbered in that order."""
         share = StepGradients()
         for feature, plan, gradient in zip(
             self.features, self.plans, self.gradients, strict=True
@@ -140,14 +140,14 @@ def update_tables(
 
     Args:
       plan: the plan of the embedding.
-      tables: its tables.
-      rules: per table.
-      step: the step of all features and replicas.
+      tables: the tables of the plan.
+      rules: the update rule per table.
+      step: the gradients of all features and replicas.
       rates: the learning rate of each table.
       nonfinite: "skip", "refuse" or "allow".
 
     Returns:
-      int64 [tables]: the rows whose summed gradient has a NaN or an infinity.
+      int64 [tables]: the count of rows with a non-finite summed gradient.
     """
     fused = [t for t, rule in enumerate(rules) if rule.is_fused]
     custom = [t for t, rule in enumerate(rules) if not rule.is_fused]
@@ -158,7 +158,7 @@ def update_tables(
         usable[t], counts[t] = usable_sums(
             tf.IndexedSlices(values, ids), nonfinite, plan.tables[t].name
         )
-    # Where one refuses a gradient or an id, nothing is changed.
+    # If one refuses a gradient or an id, nothing is changed.
     checked: list[Any] = [sums.values for sums in usable.values()]
     checked += _bounds(tables, usable)
     if fused:
@@ -182,7 +182,7 @@ def update_tables(
 def _bounds(
     tables: Sequence[HostTable], usable: Mapping[int, tf.IndexedSlices]
 ) -> list[tf.Operation]:
-    """Checks that tables have room for ids that no fused update asks for."""
+    """Checks that tables have room for ids of updates that are not fused."""
     checks: list[tf.Operation] = []
     for t, sums in usable.items():
         table = tables[t].parameters
@@ -217,11 +217,11 @@ def fused_arguments(
     rules: Sequence[optimizers.Optimizer],
     chosen: Sequence[int] | None = None,
 ) -> dict[str, Any]:
-    """The arguments of the ops that update tables, by their names.
+    """Returns the arguments of the update ops by their names.
 
     Args:
       plan, tables, rules: as for `update_tables`.
-      chosen: the indices of tables whose rules are fused; None: all.
+      chosen: the indices of the tables with fused rules; None: all.
     """
     if chosen is None:
         chosen = range(len(tables))
@@ -238,7 +238,7 @@ def fused_arguments(
 def _norm_arguments(
     rules: Sequence[optimizers.Optimizer],
 ) -> dict[str, list[Any]]:
-    """The limits of norms; a description's tables may have one together."""
+    """Returns the limits of norms; tables may share a global limit."""
     if all(rule.norm_limit is None for rule in rules):
         return {}
     limits = [getattr(r, r.norm_limit) if r.norm_limit else 0.0 for r in rules]

@@ -1,4 +1,4 @@
-"""The tables of the host engine: one copy each, in host memory."""
+"""The tables of the host engine: one copy of each, in host memory."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ def create(
     *,
     is_single: bool,
 ) -> dict[str, Any]:
-    """Has the optimizer's function make the slots of a static table.
+    """Makes the slots of a static table by the optimizer's function.
 
     Args:
-      owner: the trackable object that saves them, where TensorFlow's TPUEmbedding
-        does: as `_variables/<table>/<slot>`, since they are not the table's. It
-        leaves alone what the function gives as tf.Module's `_no_dependency`.
+      owner: the trackable object that saves the slots, under the keys of
+        TensorFlow's TPUEmbedding, `_variables/<table>/<slot>`. It does not save
+        slots that the function marks by tf.Module's `_no_dependency`.
       parameters: the table's variable.
-      table: its name.
-      optimizer: with a `slot_variable_creation_fn`.
-      is_single: there is one copy of each, whatever strategy is in scope; else
-        the strategy makes them.
+      table: the table's name.
+      optimizer: an optimizer with a `slot_variable_creation_fn`.
+      is_single: whether to make one copy of each slot, regardless of the
+        strategy in scope; else the strategy makes them.
 
     Returns:
       The slots by name, in the rule's order.
 
     Raises:
-      tfembed.errors.ArgumentError: not a dict of all slots and no others, or a
-        slot that is no float32 tf.Variable of the slot's shape.
+      tfembed.errors.ArgumentError: not a dict of exactly the slots, or a slot
+        that is not a float32 tf.Variable of the slot's shape.
     """
     values = optimizer.slot_initial_values
     creator = optimizer.slot_variable_creation_fn
-    assert creator is not None  # The caller looked.
+    assert creator is not None  # The caller checked it.
     with _one_copy() if is_single else contextlib.nullcontext():
         made = creator(
             parameters,
@@ -105,7 +105,7 @@ def _track(owner: Any, table: str, slots: Mapping[str, Any]) -> None:
 
 
 def _make_single(next_creator: Any, **arguments: Any) -> Any:
-    # A strategy would mirror the variable: it is not asked.
+    # Bypasses the strategy, which would mirror the variable.
     del next_creator
     known = private.SINGLE_VARIABLE_ARGUMENTS
     return private.single_variable(
@@ -128,11 +128,11 @@ class TableSize:
     """The size of a table: its rows and its memory.
 
     Attributes:
-      rows: the vocabulary of a static table, else the number of ids that it has.
+      rows: the vocabulary size of a static table, else the number of its ids.
       bytes: the bytes of the rows, their slots and, without a vocabulary, the
         index.
-      nonfinite_rows: the updates of rows that had a NaN or an infinity in their
-        summed gradient, since the table was made.
+      nonfinite_rows: the count of row updates with a non-finite summed
+        gradient, since the table was made.
     """
 
     rows: int
@@ -141,7 +141,7 @@ class TableSize:
 
     @property
     def bytes_per_row(self) -> float:
-        """All bytes over all rows; 0 for an empty table."""
+        """All bytes divided by all rows; 0 for an empty table."""
         return self.bytes / self.rows if self.rows else 0.0
 
 
@@ -160,17 +160,17 @@ class HostTable:
 
     @property
     def counts_steps(self) -> bool:
-        """Whether rows expire after so many training steps."""
+        """Whether rows expire after a number of training steps."""
         table = self.parameters
         return isinstance(table, HashTable) and table.counts_steps
 
     def note_training_step(self) -> None:
-        """Counts a step of a table that `counts_steps`; rows expire in time."""
+        """Counts a step if the table `counts_steps`; expires rows if due."""
         self.parameters.note_training_step()
 
     def in_words(self) -> str:
-        """Says what the table maps, holds and takes, as far as that is at hand."""
-        # Of a Variable its HashTable.
+        """Describes the table, with rows and bytes if they are available."""
+        # For a Variable, its HashTable.
         rows = getattr(self.parameters, "table", self.parameters)
         if isinstance(rows, HashTable):
             return rows.in_words()
@@ -178,7 +178,7 @@ class HostTable:
         return f"float32 {shape}, {as_bytes(self.size(0).bytes)}"
 
     def size(self, nonfinite_rows: int) -> TableSize:
-        """Rows and bytes; eager only."""
+        """Returns rows and bytes; eager only."""
         if isinstance(self.parameters, HashTable):
             stats = self.parameters.memory()
             total = stats.index_bytes + stats.row_bytes
@@ -193,13 +193,14 @@ def make_table(
 ) -> HostTable:
     """Makes a table, tracked by `owner` under TensorFlow's checkpoint names.
 
-    A checkpoint that `owner` was restored from before gives the rows at once.
+    If `owner` was restored from a checkpoint before, the table gets its rows at
+    once.
 
     Args:
-      owner: the trackable object that saves the table, as `<name>`, and the
-        slots of a static one, as `<name>/<slot>`.
-      config: its TableConfig, named.
-      optimizer: the optimizer whose slots it has; None for no slots.
+      owner: the trackable object that saves the table as `<name>`, and the
+        slots of a static table as `<name>/<slot>`.
+      config: the TableConfig, named.
+      optimizer: the optimizer whose slots the table gets; None for no slots.
     """
     if config.vocabulary_size is None:
         return HostTable(_hash_table(owner, config, optimizer), {})
@@ -216,7 +217,7 @@ def make_static_table(
 
     Args:
       owner, config, optimizer: as for `make_table`.
-      new_variable: makes one, with the arguments of tf.Variable.
+      new_variable: makes a variable, with the arguments of tf.Variable.
     """
     shape = (config.vocabulary_size, config.dim)
     parameters = _variable(
@@ -270,7 +271,7 @@ def hash_table_of(
       dim: the width of a row.
       name: the table's name.
       optimizer: the update rule; None for a table that is not trained.
-      devices: where the table's shards lie.
+      devices: the devices of the table's shards.
     """
     table = HashTable(
         dim,
@@ -302,8 +303,8 @@ def _variable(
     _check_is_called(initializer, name)
 
     def getter(initializer: Callable[..., tf.Tensor], **arguments: Any) -> Any:
-        # TensorFlow passes an initializer that restores where it can, and then
-        # no shape.
+        # If a checkpoint is pending, TensorFlow passes an initializer that
+        # restores, and no shape.
         arguments["shape"] = shape
         value = functools.partial(initializer, shape, dtype=tf.float32)
         try:
@@ -327,7 +328,7 @@ def _variable(
 
 
 def _check_is_called(initializer: Callable[..., Any], name: str) -> None:
-    """Refuses functions of a shape alone, which could not be called."""
+    """Refuses initializers that cannot be called with (shape, dtype=)."""
     try:
         inspect.signature(initializer).bind((1, 1), dtype=tf.float32)
     except TypeError:
@@ -335,5 +336,5 @@ def _check_is_called(initializer: Callable[..., Any], name: str) -> None:
             f"The initializer of {name!r} is called as initializer(shape, "
             f"dtype=tf.float32), which {initializer!r} does not take."
         ) from None
-    except ValueError:  # Nothing is known of it.
+    except ValueError:  # It has no signature to check.
         return

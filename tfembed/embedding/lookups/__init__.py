@@ -1,1 +1,1 @@
-"""Lookups of TPUEmbedding, V0 and serving: fused, direct, static, trained."""
+"""The lookups of layers, TPUEmbeddingV0 and TPUEmbeddingForServing."""

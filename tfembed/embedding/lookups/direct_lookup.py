@@ -1,9 +1,9 @@
-"""Lookups in given tables by stock TensorFlow: no step, no queue, no engine.
+"""Lookups in given tables by TensorFlow's ops, without step, queue or engine.
 
-Serving looks up so, and TPUEmbeddingV0 where `fused_lookup` cannot. Static
-tables use TensorFlow's own ops alone, so a SavedModel of them needs no tfembed,
-XLA compiles them, and a tape gives their variables tf.IndexedSlices. Hash
-tables use the table lookup op.
+Serving uses them, and TPUEmbeddingV0 if `fused_lookup` cannot look up. Lookups
+in static tables use only TensorFlow's own ops: a SavedModel with them does not
+need tfembed, XLA compiles them, and the tables' gradients are tf.IndexedSlices.
+Lookups in hash tables use the table lookup op.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class LookupStyle:
-    """The points in which TensorFlow's two families of lookups differ.
+    """The options in which TensorFlow's two families of lookups differ.
 
     Attributes:
-      drops_last_of_dense: ids [..., 1] give [..., dim], as in TPUEmbedding; else
-        [..., 1, dim].
-      prunes: sparse input, where its FeatureConfig validates and always where
+      drops_last_of_dense: whether ids [..., 1] give [..., dim], as in
+        TPUEmbedding; else they give [..., 1, dim].
+      prunes: whether sparse input is pruned if its FeatureConfig validates or
         its rank is above 2.
-      cuts_shaped: sparse sequences have the length `max_sequence_length` beside
-        an output shape too; else that makes their ids combined.
-      sums_gradients: the gradient of a static table has each id once, summed
-        over all features: optimizers of Keras square what they find, so that
-        two gradients of a row would count as g^2 + h^2, not as (g + h)^2.
+      cuts_shaped: whether sparse sequences with an output shape have the length
+        `max_sequence_length`; else their ids are combined.
+      sums_gradients: whether the gradient of a static table has each id once,
+        summed over all features. Keras optimizers square each entry, so two
+        gradients of a row would count as g^2 + h^2, not as (g + h)^2.
     """
 
     drops_last_of_dense: bool
@@ -84,10 +84,10 @@ def look_up(
     tables: Mapping[Any, Any],
     style: LookupStyle,
 ) -> list[tf.Tensor]:
-    """The activations of each feature.
+    """Returns the activations of each feature.
 
     Args:
-      features: (path, FeatureConfig); the path is what errors call it.
+      features: (path, FeatureConfig); the path is the feature's name in errors.
       values: per feature a Tensor, SparseTensor or RaggedTensor of ids.
       weights: per feature None or its weights.
       tables: the tables by TableConfig.
@@ -98,9 +98,9 @@ def look_up(
         nothing is looked up.
       tfembed.errors.MissingTableError: a table that is not in `tables`.
       tfembed.errors.DtypeError: ids that are not of their table's dtype, or rows
-        to combine that are no floats.
+        to combine that are not floats.
       tfembed.errors.UnsupportedError: input for a CustomCombiner, or, in a
-        function for XLA, what it does not compile.
+        function for XLA, input that XLA cannot look up.
     """
     for (path, feature), value, weight in zip(
         features, values, weights, strict=True
@@ -140,8 +140,8 @@ def _want(
     pooling = Pooling(
         dim=feature.table.dim,
         combiner=feature.table.combiner,
-        # As tf.nn.safe_embedding_lookup_sparse, which is all that there is for
-        # a rank above 2.
+        # As tf.nn.safe_embedding_lookup_sparse, TensorFlow's only lookup for a
+        # rank above 2.
         validate=style.prunes
         and (feature.validate_weights_and_indices or rank != 2),
         has_vocabulary=is_static(table),
@@ -163,7 +163,7 @@ def _want(
 
 
 def is_static(table: Any) -> bool:
-    """Whether a table has a vocabulary."""
+    """Says whether a table has a vocabulary."""
     return not isinstance(table, (HashTable, dynamic_embedding.Variable))
 
 
@@ -173,7 +173,7 @@ def _rows(
     tables: Mapping[Any, Any],
     style: LookupStyle,
 ) -> list[tf.Tensor]:
-    """The rows of each feature's ids."""
+    """Returns the rows of each feature's ids."""
     found: dict[int, tf.Tensor] = {}
     together: dict[Any, list[int]] = {}
     for i, (path, feature) in enumerate(features):
@@ -192,7 +192,7 @@ def _rows(
 
 
 def _grown_rows(table: Any, ids: tf.Tensor) -> tf.Tensor:
-    """Rows of a table without a vocabulary."""
+    """Looks up rows in a table without a vocabulary."""
     if ids.dtype != tf.string:
         ids = tf.cast(ids, tf.int64)
     if isinstance(table, HashTable):
@@ -203,7 +203,7 @@ def _grown_rows(table: Any, ids: tf.Tensor) -> tf.Tensor:
 
 
 def check_input(value: Any, weights: Any, feature: Any, path: str) -> None:
-    """Raises as `look_up` does where an input does not fit its feature."""
+    """Raises the errors of `look_up` if an input does not fit its feature."""
     if not isinstance(value, (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)):
         raise errors.ArgumentError(
             f"Input {path} is type {type(value)}. Tensor, SparseTensor or "

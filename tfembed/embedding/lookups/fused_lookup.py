@@ -1,8 +1,8 @@
-"""Lookups of V0 by the host's own op, in tables whose variables are on a CPU.
+"""Lookups of V0 by the grouped op, in tables whose variables are on a CPU.
 
-There is one call for each table and not one for all: a tape then leaves a table
-alone of which the loss uses no feature. The op's gradient has each id once.
-Tables that the op cannot read are looked up by TensorFlow's ops.
+Each table has its own op call, so that a table whose features the loss does not
+use gets no gradient. The op's gradient has each id once. Tables that the op
+cannot read are looked up by TensorFlow's ops.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ def read_taped(
 
     Args:
       value: a Tensor, SparseTensor or RaggedTensor of ids.
-      weights: None or its weights; sequences have none, but where an output
-        shape makes them, which leaves weights out.
-      feature: its FeatureConfig.
-      path: its name in errors.
+      weights: None or its weights. Sequence features have none; if an output
+        shape makes sequences, the weights are ignored.
+      feature: the FeatureConfig.
+      path: the feature's name in errors.
 
     Returns:
-      Its tensors, with one batch dimension; the length of its sequences, 0 where
-      a sample's ids are combined; and the activations' shape without the width
-      of rows, as far as it is known before anything runs.
+      The ids, with one batch dimension; the length of sequences, 0 if a
+      sample's ids are combined; and the activations' static shape without the
+      width of rows.
 
     Raises:
       tfembed.errors.ArgumentError: an output shape that does not fit.
-      tfembed.errors.DtypeError: weights that are no numbers.
+      tfembed.errors.DtypeError: weights that are not numbers.
     """
     shape, length = value.shape, 0
     lead = shape if isinstance(value, tf.Tensor) else shape[:-1]
@@ -84,10 +84,10 @@ def look_up_fused(
     weights: Sequence[Any],
     tables: Mapping[Any, Any],
 ) -> list[tf.Tensor]:
-    """The activations of each feature, as `look_up` gives them in the style V0.
+    """Returns the activations of each feature, as `look_up` in the style V0.
 
     Args:
-      features: (path, FeatureConfig); the path is what errors call it.
+      features: (path, FeatureConfig); the path is the feature's name in errors.
       values: per feature a Tensor, SparseTensor or RaggedTensor of ids.
       weights: per feature None or its weights.
       tables: the tables by TableConfig.
@@ -97,8 +97,8 @@ def look_up_fused(
         nothing is looked up.
       tfembed.errors.DtypeError: ids that are not of their table's dtype.
       tfembed.errors.UnsupportedError: input for a CustomCombiner.
-      tf.errors.InvalidArgumentError: when it runs: an id, an index or row
-        splits that cannot be.
+      tf.errors.InvalidArgumentError: when it runs: an id or index out of
+        bounds, or bad row splits.
     """
     of_table: dict[Any, list[int]] = {}
     for i, (path, feature) in enumerate(features):
@@ -110,7 +110,7 @@ def look_up_fused(
         if not _is_fused(tables[config], [values[i] for i in here]):
             others += here
             continue
-        # Where the variable is, since the op is of that device alone.
+        # On the variable's device, since the op reads its memory.
         with tf.device(tables[config].handle.device):
             inputs = [
                 _Input.read(*features[i], values[i], weights[i]) for i in here
@@ -130,15 +130,15 @@ def look_up_fused(
 
 
 def _is_fused(table: Any, values: Sequence[Any]) -> bool:
-    # An exported model needs TensorFlow alone: its functions are traced anew.
+    # An exported model must not need tfembed: its functions are traced again.
     if not is_static(table) or traced_for_xla() or exporting_saved_model():
         return False
     if (
         isinstance(table, tf.distribute.DistributedValues)
         and tf.distribute.in_cross_replica_context()
     ):
-        return False  # No replica whose copy it would be.
-    # In a graph of TensorFlow 1 it may not be known yet.
+        return False  # In cross-replica context no copy is chosen.
+    # In a graph of TensorFlow 1 the device may not be known yet.
     device = tf.DeviceSpec.from_string(table.handle.device)
     return device.device_type == "CPU" and not any(
         isinstance(value, tf.SparseTensor) and value.shape.rank is None
@@ -147,7 +147,7 @@ def _is_fused(table: Any, values: Sequence[Any]) -> bool:
 
 
 def _look_up(inputs: Sequence[_Input], table: Any) -> list[tf.Tensor]:
-    """The activations of one table's features."""
+    """Returns the activations of one table's features."""
     found = ops.grouped_lookup(
         [table],
         [table.shape[1]],
@@ -162,12 +162,12 @@ def _look_up(inputs: Sequence[_Input], table: Any) -> list[tf.Tensor]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Input:
-    """A feature: its arguments of the op, and what its activations are.
+    """A feature: the op's arguments, and the shape of its activations.
 
     Attributes:
-      ids, plan: as the op takes them.
+      ids, plan: the op's arguments.
       sequence_length, lead: as `read_taped` returns them.
-      value: the input as the user gave it.
+      value: the user's input.
       is_weighted: whether a tape may ask for the gradient of weights.
     """
 
@@ -191,7 +191,8 @@ class _Input:
         )
         is_weighted = weights is not None and not length
         if is_weighted:
-            # As many as ids, or this raises: the op takes none for ones.
+            # Raises unless there is one per id: the op reads no weights as
+            # ones.
             of_ids = tf.reshape(ids.weights, tf.shape(ids.ids))
             ids = dataclasses.replace(ids, weights=of_ids)
         if is_sparse:
@@ -221,12 +222,12 @@ class _Input:
         )
 
     def activations(self, of_op: tf.Tensor, table: Any) -> tf.Tensor:
-        """The op's result in the shape of the input."""
+        """Reshapes the op's result to the shape of the input."""
         if self.is_weighted:
             of_op = self._weighted(of_op, table)
         shape = self.lead.concatenate(table.shape[1])
         if shape.is_fully_defined():
-            # Also from [B, L] to another with as many elements.
+            # It may also have another shape with as many elements as [B, L].
             return of_op if of_op.shape == shape else tf.reshape(of_op, shape)
         if shape.rank == of_op.shape.rank:
             return tf.ensure_shape(of_op, shape)
@@ -243,7 +244,7 @@ class _Input:
 def _checked(
     value: tf.SparseTensor, feature: Any, path: str
 ) -> tf.SparseTensor:
-    """`value`, once it is known that no position is taken for another's."""
+    """Returns `value` with run-time checks of its positions."""
     is_flat = value.shape.rank == 2
     if is_flat and not (feature.max_sequence_length or feature.output_shape):
         return value  # The op looks.
@@ -253,7 +254,7 @@ def _checked(
 
 
 def _in_order(ids: FeatureIds, is_weighted: bool) -> FeatureIds:
-    """Sparse ids in the order that the op wants; free where they have it."""
+    """Sorts sparse ids for the op; free if they are sorted."""
     shape = tf.stack([ids.batch_size, tf.cast(ids.columns, tf.int64)])
 
     def ordered(values: tf.Tensor) -> tf.SparseTensor:
@@ -267,9 +268,9 @@ def _in_order(ids: FeatureIds, is_weighted: bool) -> FeatureIds:
 
 
 def _positions_as_samples(ids: FeatureIds, length: int) -> FeatureIds:
-    """A sequence's positions, as samples whose ids are summed.
+    """Converts a sequence's positions to samples whose ids are summed.
 
-    The op refuses two ids at one position; so it adds them up.
+    The sequence op would refuse two ids at one position; the sum adds them.
     """
     sample, position = tf.unstack(ids.rows, 2, axis=1)
     inside = position < length

@@ -1,7 +1,7 @@
 """Lookups of V0 by ops that XLA compiles for any device.
 
-All shapes are static: an id without a row, such as padding, stays in its place.
-A tape gives each table one tf.IndexedSlices for all of its features.
+All shapes are static: ids without a row, such as padding, keep their positions.
+The gradient of each table is one tf.IndexedSlices for all of its features.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tfembed.ops import FeatureIds, FeaturePlan
 
 __all__ = ["FindRows", "look_up_static", "rows_of_whole_tables"]
 
-# By (TableConfig, int32 ids [n]) of each table: its rows [n, dim]; zeros, without
-# a gradient, of negative ids.
+# A function from (TableConfig, int32 ids [n]) of each table to its rows [n,
+# dim]. Negative ids give zeros without a gradient.
 FindRows = Callable[[Sequence[tuple[Any, tf.Tensor]]], list[tf.Tensor]]
 
 
@@ -37,20 +37,20 @@ def look_up_static(
     weights: Sequence[Any],
     find_rows: FindRows,
 ) -> list[tf.Tensor]:
-    """The activations of each feature, as TPUEmbeddingV0 defines them.
+    """Returns the activations of each feature, as TPUEmbeddingV0 defines them.
 
-    No program for XLA can raise: an id outside of its table gives zeros, and one
-    below 0 of sparse input is left out.
+    XLA programs cannot raise: an id out of bounds gives zeros, and a negative
+    id of sparse input is left out.
 
     Args:
-      features: (path, FeatureConfig); the path is what errors call it.
+      features: (path, FeatureConfig); the path is the feature's name in errors.
       values: per feature a Tensor, SparseTensor or RaggedTensor of ids.
       weights: per feature None or its weights.
       find_rows: called once, for all tables that have features.
 
     Raises:
       tfembed.errors.ArgumentError: an input that does not fit its feature, or
-        one of which a size is not known when the function is traced.
+        whose static shape is not known.
       tfembed.errors.DtypeError: ids that are not integers.
     """
     read = [
@@ -79,7 +79,7 @@ def look_up_static(
 
 
 def rows_of_whole_tables(tables: Mapping[Any, Any]) -> FindRows:
-    """Gathers from variables [vocabulary_size, dim], by TableConfig."""
+    """Makes a FindRows for variables [vocabulary_size, dim], by TableConfig."""
 
     def find_rows(
         wanted: Sequence[tuple[Any, tf.Tensor]],
@@ -91,19 +91,19 @@ def rows_of_whole_tables(tables: Mapping[Any, Any]) -> FindRows:
 
 def _gather(table: Any, ids: tf.Tensor) -> tf.Tensor:
     there = ids >= 0
-    # A row that is looked up anyway stands in for those that are not there, so
-    # that an optimizer of sparse gradients touches no other. Without any id, row
-    # 0 gets a gradient of 0.
+    # Ids without a row read a row that is looked up anyway, so that an
+    # optimizer of sparse gradients updates no other row. Without any id, row 0
+    # gets a gradient of 0.
     stand_in = tf.maximum(tf.reduce_max(ids), 0)
     rows = gathered_once(table, *_distinct(tf.where(there, ids, stand_in)))
     return tf.where(there[:, tf.newaxis], rows, 0.0)
 
 
 def _distinct(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The ids [n] without repetitions, and where each of them is among these.
+    """Returns distinct ids [n], padded, and the index of each id in them.
 
-    As tf.unique, which XLA does not have, but that there are n of them: the
-    greatest id again, whose further gradients are 0.
+    It replaces tf.unique, which XLA does not compile. The padding repeats the
+    greatest id, with gradients of 0.
     """
     order = tf.argsort(ids, stable=True)
     ordered = tf.gather(ids, order)
@@ -116,7 +116,7 @@ def _distinct(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Input:
-    """A feature: its entries, its table's TableConfig, its batch's shape."""
+    """A feature: entries, the TableConfig, and the batch's shape."""
 
     entries: Entries
     config: Any
@@ -158,7 +158,7 @@ def _read(value: Any, weights: Any, feature: Any, path: str) -> _Input:
 
 
 def _with_padding_marked(ids: FeatureIds, batch: int) -> FeatureIds:
-    """Sparse entries without an id belong to no sample, so weigh nothing."""
+    """Marks sparse entries without an id, so that they are ignored."""
     rows = ids.rows
     if ids.kind == "sparse":
         rows = tf.where(ids.ids[:, tf.newaxis] >= 0, rows, -1)

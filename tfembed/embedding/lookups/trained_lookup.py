@@ -1,7 +1,7 @@
-"""A lookup whose gradient trains the tables: for layers inside of a model.
+"""A lookup whose gradient trains the tables, for layers inside of a model.
 
-No queue, no name, no static batch size: the ids of the lookup are the ids of
-the update, which runs when a tape differentiates the activations.
+It needs no queue, no name and no static batch size: the update runs when a tape
+differentiates the activations, with the ids of the lookup.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class TrainedLookup:
     """Lookups in the tables of one engine.
 
     Attributes:
-      plan: its features and tables.
+      plan: the features and tables.
       engine: the engine that has the tables.
-      replicas: the replicas of its strategy.
-      rates: the rates of the tables.
-      known: names of tables that got a gradient in eager mode, or of which was
-        said that they get none.
-      after_update: called with the names of the tables of each update, once for
-        all replicas.
+      replicas: the replicas of the strategy.
+      rates: the learning rates of the tables.
+      known: names of tables that got a gradient in eager mode, or were warned
+        of because they got none.
+      after_update: a callback of the names of updated tables, called once per
+        update for all replicas.
     """
 
     plan: EmbeddingPlan
@@ -87,11 +87,11 @@ class TrainedLookup:
     def subset(
         self, indices: Sequence[int], feature_config: Any
     ) -> TrainedLookup:
-        """Looks up some of the features.
+        """Makes a TrainedLookup of some of the features.
 
         Args:
           indices: the indices of these features in the plan.
-          feature_config: their structure.
+          feature_config: the structure of these features.
         """
         plan = dataclasses.replace(
             self.plan,
@@ -110,27 +110,28 @@ class TrainedLookup:
         trap: tf.Tensor | None,
         scale: Callable[[], Any] = lambda: 1.0,
     ) -> Any:
-        """The activations, structured as the features.
+        """Returns the activations, structured as the features.
 
         Args:
           features: structured as feature_config, or packed: Tensors [B], or
-            [B, ..., n] whose n ids are combined or, of rank 2, a sequence;
+            [B, ..., n] whose n ids are combined or, for rank 2, are a sequence;
             SparseTensors of rank 2 or above; RaggedTensors of rank 2. B may be
             unknown.
-          weights: None, or as for `TPUEmbedding.enqueue`; those of Tensors are
-            Tensors of the same shape.
-          trap: a variable's value, scalar: a tape that differentiates for it
-            applies the gradients to the tables; its own gradient is 0. None: no
-            gradient.
-          scale: called in the gradient: what the loss was multiplied by.
+          weights: None, or as for `TPUEmbedding.enqueue`; the weights of
+            Tensors are Tensors of the same shape.
+          trap: the value of a scalar variable. A tape that differentiates with
+            respect to the variable updates the tables; the variable's gradient
+            is 0. None: no gradient.
+          scale: a function, called in the gradient, that returns the loss
+            scale.
 
         Returns:
           float32 [B, dim], [B, L, dim] for a sequence feature, or [..., dim] for
           ids of higher rank.
 
         Raises:
-          As `TPUEmbedding.enqueue`; and tfembed.errors.ArgumentError for a
-          feature with an output shape, and StateError for another strategy.
+          The errors of `TPUEmbedding.enqueue`; tfembed.errors.ArgumentError for
+          a feature with an output shape; StateError for another strategy.
         """
         self.replicas.check_strategy("A lookup")
         values, weight_values = self._flat(features, weights)
@@ -201,7 +202,7 @@ class TrainedLookup:
         scale: Callable[[], Any],
     ) -> list[tf.Tensor]:
         reached: set[int] = set()
-        # Its transposed gradient would update the tables.
+        # Its transposed gradient would update the tables too.
         check_forward_mode([trap])
         if is_vectorized():
             raise errors.UnsupportedError(_LEFT.format("loop"))
@@ -213,7 +214,8 @@ class TrainedLookup:
 
             def gradient(*upstream: tf.Tensor) -> tf.Tensor:
                 if exporting_saved_model():
-                    # Exports bring custom gradients along; an update they do not.
+                    # Exports save custom gradients, but must not save an
+                    # update.
                     return tf.zeros_like(trap)
                 _check_left(control_flow_left(graph))
                 if gradients_are_apart(graph):
@@ -228,8 +230,8 @@ class TrainedLookup:
                         input=0.0 * trap, message=_SECOND_ORDER
                     )
 
-                # Where a tape is around a function, TensorFlow runs the ops that
-                # gradients are made of, and no update beside them.
+                # If the tape is outside of the function, TensorFlow runs only
+                # the ops that gradients depend on, so the update must be one.
                 return of_trap() if orders_by_itself() else in_order(of_trap)
 
             return activations, gradient
@@ -240,11 +242,11 @@ class TrainedLookup:
         return [_noted(one, i, reached) for i, one in enumerate(activations)]
 
     def _warn_of_unused(self, reached: set[int]) -> None:
-        """Names the tables that a step leaves alone, as Keras names variables.
+        """Warns of tables without a gradient, as Keras warns of variables.
 
         Args:
-          reached: the features whose activations have a gradient. The others
-            come as zeros.
+          reached: the features whose activations have a gradient. The gradients
+            of others are zeros.
         """
         tables = [config.name for config in self.plan.tables]
         used = {tables[self.plan.table_ids[i]] for i in reached}
@@ -267,7 +269,7 @@ class TrainedLookup:
         plans: list[FeaturePlan],
         gradients: Sequence[tf.Tensor],
     ) -> None:
-        """Updates the tables for all replicas, once."""
+        """Updates the tables once for all replicas."""
         kinds = [one.kind for one in ids]
         parts: list[Any] = [
             part
@@ -305,14 +307,14 @@ def _check_called() -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Input:
-    """A feature: its ids, how they are read, its batch dimensions."""
+    """A feature: its ids, their spec, and the batch dimensions."""
 
     ids: FeatureIds
     plan: FeaturePlan
     lead: tf.Tensor | None  # None for one batch dimension.
 
     def shaped(self, activation: tf.Tensor) -> tf.Tensor:
-        """The op's activation with all batch dimensions."""
+        """Reshapes the op's activations to all batch dimensions."""
         if self.lead is None:
             return activation
         rest = tf.constant(activation.shape[1:].as_list(), tf.int64)
@@ -328,7 +330,7 @@ def _lead(value: Any) -> tf.Tensor | None:
 
 
 def _matrices(ids: tf.Tensor, weights: Any, path: str) -> tuple[tf.Tensor, Any]:
-    """Dense ids [..., n] of rank 3 or above as [m, n], with their weights.
+    """Reshapes dense ids [..., n] of rank 3 or above, and weights, to [m, n].
 
     Raises:
       tfembed.errors.ArgumentError: weights of another type or shape.
@@ -345,7 +347,7 @@ def _matrices(ids: tf.Tensor, weights: Any, path: str) -> tuple[tf.Tensor, Any]:
 
 
 def _noted(activation: tf.Tensor, feature: int, reached: set[int]) -> tf.Tensor:
-    """`activation`, whose gradient adds `feature` to those `reached`."""
+    """Returns `activation`; its gradient adds `feature` to `reached`."""
 
     @tf.custom_gradient
     def identity(x: tf.Tensor) -> Any:

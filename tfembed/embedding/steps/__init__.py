@@ -1,1 +1,1 @@
-"""Enqueue, dequeue and apply_gradients paired into steps."""
+"""Queues that pair enqueue, dequeue and apply_gradients into steps."""

@@ -1,9 +1,9 @@
-"""A queue of batches: their ids, and tensors that travel beside them.
+"""A queue of batches: their ids, and tensors that belong to them.
 
-A TensorFlow resource in host memory, so that what is put by one function, or
-eagerly, is taken by another. The tensors are shared, not copied. No queue of
-TensorFlow's can be compiled by XLA, and none is needed there: a `TraceQueue` hands
-the tensors on while a function is traced.
+It is a TensorFlow resource in host memory, so that one function, or eager code,
+can push and another can pop. The tensors are shared, not copied. XLA cannot
+compile TensorFlow's queues; in its functions a `TraceQueue` passes the tensors
+on at trace time.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ __all__ = [
 
 HOST = "/CPU:0"
 
-# The tensors of a feature that travel, by its kind: fields of FeatureIds, with their
-# dtypes (None: the ids' own) and shapes. A batch's size is the same in every step.
+# Kind of a feature -> its tensors in the queue: fields of FeatureIds, with
+# their dtypes (None: that of the ids) and shapes. The batch size is equal in
+# all steps.
 _FIELDS: dict[str, dict[str, tuple[tf.DType | None, list[int | None]]]] = {
     "dense": {"ids": (None, [None])},
     "ragged": {
@@ -53,12 +54,12 @@ _FIELDS: dict[str, dict[str, tuple[tf.DType | None, list[int | None]]]] = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Batch:
-    """An enqueued batch, of one replica or of several as one.
+    """An enqueued batch, of one replica or of all replicas together.
 
     Attributes:
-      training: whether apply_gradients follows: bool [], or of Python.
+      training: whether apply_gradients follows: a Python bool, or bool [].
       features: the tensors of each feature.
-      specs: how each is read, which all batches of a queue share.
+      specs: the spec of each feature, equal for all batches of a queue.
     """
 
     training: Any
@@ -67,7 +68,7 @@ class Batch:
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """The tensors of the batch that travel."""
+        """The tensors that a queue stores of the batch."""
         found = [tf.convert_to_tensor(self.training, tf.bool)]
         for one in self.features:
             found += [getattr(one, field) for field in _FIELDS[one.kind]]
@@ -77,7 +78,7 @@ class Batch:
     def of_tensors(
         cls, tensors: Sequence[tf.Tensor], specs: Sequence[InputSpec]
     ) -> Batch:
-        """Puts together the batch that has these `tensors`."""
+        """Makes the batch that has these `tensors`."""
         rest = iter(tensors)
         training = next(rest)
         training.set_shape([])
@@ -96,7 +97,7 @@ class Batch:
 
 
 def batch_dtypes(specs: Sequence[InputSpec]) -> list[tf.DType]:
-    """The dtypes of `Batch.tensors` of batches that are read so."""
+    """Returns the dtypes of `Batch.tensors` for these specs."""
     return [
         tf.bool,
         *[
@@ -108,17 +109,17 @@ def batch_dtypes(specs: Sequence[InputSpec]) -> list[tf.DType]:
 
 
 class BatchQueue:
-    """Batches that are read alike, each with float32 tensors of the given shapes.
+    """A queue of batches of equal specs, with float32 tensors of given shapes.
 
-    Made outside of any function. Methods but `clear` work eagerly and in
+    Make it outside of any function. All methods but `clear` work eagerly and in
     functions.
 
     Args:
-      specs: how the features of all its batches are read.
-      shapes: the shapes of the tensors beside each batch.
+      specs: the specs of the features of all its batches.
+      shapes: the shapes of the additional tensors of each batch.
 
     Attributes:
-      resource: what exported functions hold it by.
+      resource: the resource that exported functions capture.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class BatchQueue:
     def chosen(
         cls, queues: Sequence[BatchQueue], index: tf.Tensor
     ) -> BatchQueue:
-        """Picks one of several queues by an index, known when it runs."""
+        """Selects one of several queues by an index tensor."""
         chosen = copy.copy(queues[0])
         with tf.device(HOST):
             handles = tf.stack([queue._queue.queue_ref for queue in queues])
@@ -148,17 +149,17 @@ class BatchQueue:
         return chosen
 
     def size(self) -> tf.Tensor:
-        """The batches in it, int32 []."""
+        """Returns the number of batches, int32 []."""
         with tf.device(HOST):
             return self._queue.size()
 
     def push(self, batch: Batch, tensors: Sequence[tf.Tensor] = ()) -> Any:
-        """Puts a batch behind all others; returns the operation, in graphs."""
+        """Appends a batch; returns the operation in graphs."""
         with tf.device(HOST):
             return self._queue.enqueue([*batch.tensors, *tensors])
 
     def pop(self) -> tuple[Batch, list[tf.Tensor]]:
-        """Removes the oldest batch. Waits forever where there is none."""
+        """Removes the oldest batch; blocks while the queue is empty."""
         with tf.device(HOST):
             tensors = list(self._queue.dequeue())
         n = len(tensors) - len(self._shapes)
@@ -167,13 +168,13 @@ class BatchQueue:
         return Batch.of_tensors(tensors[:n], self._specs), tensors[n:]
 
     def clear(self) -> None:
-        """Forgets all batches; eager only."""
+        """Drops all batches; eager only."""
         while int(self._queue.size()):
             self._queue.dequeue()
 
 
 class _QueueResource(tf.saved_model.experimental.TrackableResource):
-    """A queue for models that are exported, which get an empty one each."""
+    """The queue as a resource; each exported model gets an empty queue."""
 
     def __init__(self, queue: Any) -> None:
         super().__init__(device=HOST)
@@ -190,7 +191,7 @@ class _QueueResource(tf.saved_model.experimental.TrackableResource):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _QueueOfHandle:
-    """A queue known by its handle, with the methods that BatchQueue calls."""
+    """A queue that is given by its handle, with the methods of BatchQueue."""
 
     handle: tf.Tensor
     dtypes: Sequence[tf.DType]
@@ -224,7 +225,7 @@ class TraceQueue:
         self._in_flight: Batch | None = None
 
     def put(self, batch: Batch) -> None:
-        """Enqueues a batch, whose features get their sizes as constants."""
+        """Enqueues a batch, with the features' static sizes as constants."""
         features = [
             dataclasses.replace(
                 ids, batch_size=tf.constant(spec.batch_size, tf.int64)
@@ -234,11 +235,11 @@ class TraceQueue:
         self._enqueued.append(dataclasses.replace(batch, features=features))
 
     def take(self) -> Batch:
-        """The oldest batch, which is in flight from now on.
+        """Removes the oldest batch, which is in flight then, and returns it.
 
         Raises:
-          tfembed.errors.StateError: none was enqueued in this function, or the
-            one before waits for its gradients.
+          tfembed.errors.StateError: no batch was enqueued in this function, or
+            the batch before it waits for its gradients.
         """
         last = self._in_flight
         # A batch with a name is dropped, as by a StepQueue.
@@ -259,10 +260,11 @@ class TraceQueue:
         return self._in_flight
 
     def finish(self) -> Batch:
-        """Removes the batch in flight.
+        """Removes and returns the batch in flight.
 
         Raises:
-          tfembed.errors.StateError: there is none, or it is not for training.
+          tfembed.errors.StateError: no batch is in flight, or the batch is not
+            for training.
         """
         batch = self._in_flight
         if batch is None:
@@ -287,7 +289,7 @@ class TraceQueues:
         self._of_graphs: Any = weakref.WeakKeyDictionary()
 
     def queue(self, name: StepName) -> TraceQueue:
-        """The queue of a name in the function that is traced now."""
+        """Returns the queue of a name in the function that is being traced."""
         graph = tf.compat.v1.get_default_graph()
         queues: dict[StepName, TraceQueue]
         queues = self._of_graphs.setdefault(graph, {})
@@ -295,7 +297,7 @@ class TraceQueues:
 
 
 def _is_for_training(batch: Batch) -> bool:
-    """A value that is known only when it runs counts as training."""
+    """Says whether a batch is for training; True if only known at run time."""
     value = batch.training
     if not isinstance(value, bool):
         value = tf.get_static_value(value)

@@ -1,12 +1,12 @@
-"""Calls that come eagerly, as functions once they have come often.
+"""Traced functions for eager calls that are made often.
 
-A step of 26 features is hundreds of TensorFlow's ops: 20 ms of Python where they
-are called one by one, 1 ms where each of a step's calls is one function. To
-trace that takes a second, so the first calls run as they are.
+A step of 26 features runs hundreds of TensorFlow ops: 20 ms of Python if they
+are called one by one, 1 ms if each call of a step is one function. A trace
+takes a second, so the first calls run untraced.
 
-The cost is that of TensorFlow's ops and not of tfembed's own calls, so a shorter
-way through tfembed does not end the need for functions: docs/lab/journal.md has the
-times of a step with and without them.
+The time is spent in TensorFlow's ops and not in tfembed's Python code, so
+shorter code would not replace the functions: docs/lab/journal.md has the times
+of a step with and without them.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ __all__ = ["EagerCalls"]
 
 
 def _taken_apart(values: Sequence[Any]) -> tuple[Hashable, list[tf.Tensor]]:
-    """Takes inputs as users have them apart, for a call of a function.
+    """Converts users' inputs to a key and tensors, for a call of a function.
 
     Args:
       values: eager Tensors, SparseTensors, RaggedTensors or None.
 
     Returns:
-      A key, or None where an input is not of a type that is known here: inputs of
-      the same key fit the same specs, and differ in their numbers of ids and in
-      how many the longest sample has. And the tensors of all inputs, in the order
-      of tf.nest.flatten with expand_composites.
+      A key, or None if an input has an unknown type; and the tensors of all
+      inputs, in the order of tf.nest.flatten with expand_composites. Inputs of
+      equal keys have equal specs, but may differ in the number of ids and in
+      the ids of the longest sample.
     """
     keys: list[Hashable] = []
     tensors: list[tf.Tensor] = []
@@ -54,8 +54,8 @@ def _taken_apart(values: Sequence[Any]) -> tuple[Hashable, list[tf.Tensor]]:
 
 
 def _key_of(value: Any) -> tuple[Hashable, list[tf.Tensor]]:
-    """The key of an input, or None, and its tensors."""
-    # Numbers and tuples: TensorFlow's own shapes and specs compare slowly.
+    """Returns the key of an input, or None, and its tensors."""
+    # Keys are numbers and tuples: TensorFlow's shapes and specs compare slowly.
     if isinstance(value, tf.SparseTensor):
         samples = tuple(value.shape.as_list()[:-1])
         own = [value.indices, value.values, value.dense_shape]
@@ -90,18 +90,18 @@ _AS_THEY_ARE = 8
 
 _MOST_FUNCTIONS = 256
 
-_COUNTED = 1024  # Kinds of calls: a new name in each step makes three.
+_COUNTED = 1024  # The most kinds of calls; a new name in each step makes three.
 
 
 class EagerCalls:
-    """The functions of one object's calls.
+    """The traced functions of one object's eager calls.
 
-    Users' own functions, of combiners, update rules and learning rates, run in
-    Python in every eager step: objects with such have none of these.
+    Users' functions for combiners, update rules and learning rates must run in
+    Python in every eager step: objects with such functions are not traced.
 
     Args:
       plan: the plan of the features and tables.
-      choices: where the tables live.
+      choices: the engines of the tables.
       is_pipelined: whether updates wait for the next step.
     """
 
@@ -125,14 +125,15 @@ class EagerCalls:
         body: Callable[..., Any],
         specs: Callable[[], Sequence[tf.TensorSpec]] = tuple,
     ) -> Callable[..., Any] | None:
-        """A function that does what `body` does, or None for now.
+        """Returns a traced function of `body`; None until calls are frequent.
 
         Args:
-          key: what the body depends on, beside its arguments.
-          body: what to trace; called again, in a graph, with tensors.
-          specs: gives those of the arguments, all of them tensors; they are a
-            matter of the key too. So a call need not look for the trace that
-            fits it, nor check what fits it, which takes longer than the call.
+          key: all that the trace depends on, besides the tensors' values.
+          body: the Python function to trace; called in a graph with tensors.
+          specs: a function that returns the specs of the arguments, all
+            tensors. The key determines them, so that a call need not search for
+            a matching trace or check its arguments, which would take longer
+            than the call itself.
         """
         return self._find(key, body, specs) if self._is_on() else None
 
@@ -146,11 +147,11 @@ class EagerCalls:
         if function is not None:
             return function
         if len(self._functions) >= _MOST_FUNCTIONS:
-            return None  # Names that never end, say: each keeps its functions.
+            return None  # Too many kinds, as with ever new names.
         self._counts[key] += 1
         if self._counts[key] <= _AS_THEY_ARE:
             if len(self._counts) > _COUNTED:
-                self._counts.clear()  # What comes often counts up again.
+                self._counts.clear()  # Frequent calls will count up again.
             return None
         del self._counts[key]
         traced = tf.function(body, autograph=False)
@@ -175,15 +176,15 @@ class EagerCalls:
         weights: Any,
         *rest: Any,
     ) -> Any:
-        """Enqueues a batch by a function; None where there is none for it.
+        """Enqueues a batch by a traced function; returns None if there is none.
 
         Args:
-          enqueue: of the object.
-          features, weights: its arguments.
-          rest: training, name and device.
+          enqueue: the object's enqueue.
+          features, weights: arguments of enqueue.
+          rest: the other arguments: training, name and device.
 
         Returns:
-          What `enqueue` returned when the function was traced.
+          The value that `enqueue` returned when it was traced.
         """
         if type(rest[0]) is not bool or not self._is_on():
             return None
@@ -209,7 +210,7 @@ class EagerCalls:
     ) -> Any:
         """Lists the inputs of a structure."""
         if isinstance(features, tf.distribute.DistributedValues):
-            return None  # Of packed batches.
+            return None  # There are none of packed batches.
         flat = self._plan.flatten_inputs(features, "features")
         if weights is not None:
             flat = [*flat, *self._plan.flatten_inputs(weights, "weights")]
@@ -239,7 +240,7 @@ class EagerCalls:
         specs: Callable[[], Sequence[tf.TensorSpec]],
         tensors: Sequence[tf.Tensor],
     ) -> Any:
-        """Calls a function; what `body` returned when it was traced, or None."""
+        """Calls a function; returns the traced result of `body`, or None."""
         traced = []
 
         def noted(*values: Any) -> None:
@@ -256,14 +257,14 @@ class EagerCalls:
     def apply_gradients(
         self, apply: Callable[..., None], flat: Sequence[Any], step: StepName
     ) -> bool:
-        """Whether gradients, flat, were applied by a function."""
+        """Applies flat gradients by a function, if there is one; says whether."""
         if not self._is_on():
             return False
         key: list[Hashable] = ["apply_gradients", step]
         for one in flat:
             if not isinstance(one, tf.Tensor):
                 return False
-            # Numbers: TensorFlow's own shapes and specs are slow to compare.
+            # Keys are numbers: TensorFlow's shapes and specs compare slowly.
             key.append(tuple(one.shape.as_list()))
             key.append(one.dtype.as_datatype_enum)
         function = self._find(

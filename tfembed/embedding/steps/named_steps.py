@@ -1,4 +1,4 @@
-"""The queues of an engine: by the name of a step, and by replica."""
+"""The queues of an engine, by the name of a step and by replica."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class NamedSteps:
 
     Args:
       plan: the features and tables.
-      bound: how many batches of a name and replica may wait.
-      waits: whether calls that come too early wait (`StepQueue`).
+      bound: the bound of the batches that wait per name and replica.
+      waits: whether early calls wait (`StepQueue`).
     """
 
     def __init__(
@@ -48,10 +48,11 @@ class NamedSteps:
         self._free: dict[tuple[str, tuple[InputSpec, ...]], list[Any]] = {}
 
     def settle_specs(self, name: StepName, batches: Iterable[Batch]) -> None:
-        """Takes note of how batches of a name are read.
+        """Sets the specs of a name's batches, or checks that they are the same.
 
         Raises:
-          tfembed.errors.ArgumentError: they differ, or from those before.
+          tfembed.errors.ArgumentError: they differ among the batches, or from
+            earlier batches.
         """
         known = self._specs.get(name)
         for batch in batches:
@@ -64,10 +65,10 @@ class NamedSteps:
         self._note_use(name)
 
     def specs(self, name: StepName) -> list[InputSpec]:
-        """How the features that are enqueued under `name` are read.
+        """Returns the InputSpec of each feature enqueued under `name`.
 
         Raises:
-          tfembed.errors.StateError: nothing was.
+          tfembed.errors.StateError: nothing was enqueued under it.
         """
         if name not in self._specs:
             raise errors.StateError(
@@ -78,11 +79,11 @@ class NamedSteps:
         return self._specs[name]
 
     def one_of(self, names: Sequence[StepName]) -> StepName:
-        """A name whose batches are read as those of all `names`.
+        """Returns one of `names`, after a check that all have equal specs.
 
         Raises:
-          tfembed.errors.StateError: nothing was enqueued under one of them.
-          tfembed.errors.ArgumentError: their specs differ.
+          tfembed.errors.StateError: nothing was enqueued under a name.
+          tfembed.errors.ArgumentError: the specs differ.
         """
         known = self.specs(names[0])
         for name in names[1:]:
@@ -90,7 +91,7 @@ class NamedSteps:
         return names[0]
 
     def queue(self, replica: int, name: StepName) -> StepQueue:
-        """A replica's batches."""
+        """Returns a replica's queue of batches."""
         queues = self._queues.setdefault(name, {})
         if replica in queues and tf.executing_eagerly():
             return queues[replica]
@@ -104,12 +105,12 @@ class NamedSteps:
                 waits=self._waits,
                 drops_unfinished=user_name(name) is not None,
             )
-            # Two threads that are here both take the first one's.
+            # If two threads get here, both use the first queue.
             queues.setdefault(replica, queue)
         return queues[replica]
 
     def ahead(self, replica: int, name: StepName) -> LookupAhead:
-        """A replica's next activations."""
+        """Returns a replica's queue of activations that are looked up ahead."""
         of_replicas = self._ahead.setdefault(name, {})
         if replica not in of_replicas:
             shapes = [
@@ -125,7 +126,7 @@ class NamedSteps:
     def behind(
         self, name: StepName, tensors: Sequence[tf.Tensor], replicas: int
     ) -> UpdateBehind:
-        """The last update of all replicas, with tensors like these."""
+        """Returns the queue of the pending update, with tensors like these."""
         if name not in self._behind:
             shapes = [tensor.shape for tensor in tensors]
             specs = self.specs(name) * replicas
@@ -136,16 +137,16 @@ class NamedSteps:
         return self._behind[name]
 
     def flush(self, update: Update) -> None:
-        """Applies the updates that wait, of all names."""
+        """Applies the pending updates of all names."""
         if not self._behind and not tf.executing_eagerly():
             warn_of_early_flush()
         for name in list(self._behind):
             self._flush_one(name, update)
 
     def flush_if_new(self, name: StepName, update: Update) -> None:
-        """Applies what waits under other names if an eager step has a new one.
+        """Applies pending updates of other names before a new eager name.
 
-        Nothing else would, where each step has its own.
+        Else they would stay pending if each step has a new name.
         """
         if name in self._behind or not tf.executing_eagerly():
             return
@@ -157,7 +158,7 @@ class NamedSteps:
         self._behind[name].flush(lambda *step: update(name, *step))
 
     def is_idle(self, name: StepName) -> bool:
-        """Whether no batch is on its way under a name, nor a function uses it.
+        """Says whether a name has no pending batch and no function uses it.
 
         Eager only.
         """
@@ -166,9 +167,9 @@ class NamedSteps:
         )
 
     def forget(self, name: StepName) -> None:
-        """Forgets an idle name; what it keeps ahead serves other names.
+        """Frees an idle name; other names reuse its queues of a pipelined step.
 
-        TensorFlow never frees the queues that are made for that, 35 KB each.
+        TensorFlow never frees these queues, of 35 KB each.
         """
         for kind, one in self._of_name(name):
             one.clear()
@@ -185,7 +186,7 @@ class NamedSteps:
             known.pop(name, None)
 
     def _of_name(self, name: StepName) -> list[tuple[str, Any]]:
-        """The objects that are kept for a name, by their class."""
+        """Returns the objects of a name, with the names of their classes."""
         found: list[tuple[str, Any]] = []
         found += [("queue", one) for one in self._queues.get(name, {}).values()]
         found += [("ahead", one) for one in self._ahead.get(name, {}).values()]
@@ -196,9 +197,9 @@ class NamedSteps:
     def _free_or(
         self, kind: str, name: StepName, make: Callable[[], Any]
     ) -> Any:
-        """Reuses what a forgotten name of these specs left, or makes one."""
+        """Reuses an object of a freed name with equal specs, or makes one."""
         free = self._free.get((kind, tuple(self.specs(name))))
-        # Whatever has no name checks more, and is never forgotten.
+        # Steps without a name check more, and are never freed.
         return free.pop() if free and user_name(name) is not None else make()
 
     def _note_use(self, name: StepName) -> None:
@@ -206,13 +207,13 @@ class NamedSteps:
             self._in_functions.add(name)
 
     def clear(self) -> None:
-        """Forgets all batches; eager only."""
+        """Drops all batches; eager only."""
         for one in [*_all_of(self._queues), *_all_of(self._ahead)]:
             one.clear()
 
     @property
     def resources(self) -> list[Any]:
-        """The resources by which exported functions hold the batches."""
+        """Returns the queues' resources, which exported functions capture."""
         holders: list[Any] = [
             *_all_of(self._queues),
             *_all_of(self._ahead),

@@ -2,11 +2,11 @@
 
     step t      lookup(t+1), update(t-1)  beside  the model on activations(t)
 
-A step's update waits for the next step's apply_gradients, which does not need
-that step's gradients to begin: in a function it runs as soon as the activations
-are out, beside the model. After it, a batch that is already enqueued is looked
-up, for the next dequeue. So a lookup sees all updates but the last step's,
-whoever called first; that is what a TPU's embedding pipeline does.
+A step's update is applied in the next step's apply_gradients, which does not
+need that step's gradients to begin: in a function it runs once the activations
+are computed, beside the model. After it, the next enqueued batch is looked up
+for the next dequeue. So a lookup sees all updates but the last one, as in the
+embedding pipeline of a TPU.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LookUp = Callable[[Batch], list[tf.Tensor]]
 
 
 def warn_of_early_flush() -> None:
-    """Warns of a function that applies no update, since it knows of none yet."""
+    """Warns of a function that was traced before there was an update."""
     _LOG.warning(
         "A function that evaluates (or flushes) is traced before any function or "
         "step that trains with pipeline_execution_with_tensor_core. It cannot "
@@ -40,11 +40,11 @@ def warn_of_early_flush() -> None:
 
 
 class UpdateBehind:
-    """The update of the last step of a name, for all replicas.
+    """The pending update of a name's last step, for all replicas.
 
     Args:
-      specs: how the features of all replicas are read.
-      shapes: the shapes of the tensors beside a batch.
+      specs: the specs of the features of all replicas.
+      shapes: the shapes of the additional tensors of a batch.
     """
 
     def __init__(
@@ -54,26 +54,26 @@ class UpdateBehind:
 
     @property
     def resources(self) -> list[Any]:
-        """The resources by which exported functions hold the batch."""
+        """Returns the queue's resources, which exported functions capture."""
         return [self._queue.resource]
 
     def exchange(
         self, batch: Batch, tensors: Sequence[tf.Tensor], update: Update
     ) -> None:
-        """Applies the update that waits and keeps this one.
+        """Applies the pending update and stores a new one.
 
-        If the waiting update is refused, this one is kept all the same.
+        The new one is stored even if the pending one is refused.
         """
         pushed = self._queue.push(batch, tensors)
         with tf.control_dependencies([] if pushed is None else [pushed]):
             self._apply_above(1, update)
 
     def flush(self, update: Update) -> None:
-        """Applies the update that waits, if one does."""
+        """Applies the pending update, if there is one."""
         self._apply_above(0, update)
 
     def _apply_above(self, most: int, update: Update) -> None:
-        """Applies the oldest update where there are more than `most`."""
+        """Applies the oldest update if there are more than `most`."""
 
         def apply() -> tf.Tensor:
             update(*self._queue.pop())
@@ -83,11 +83,11 @@ class UpdateBehind:
             tf.cond(self._queue.size() > most, apply, lambda: tf.constant(0))
 
     def is_idle(self) -> bool:
-        """Whether no update waits; eager only."""
+        """Says whether no update is pending; eager only."""
         return not int(self._queue.size())
 
     def clear(self) -> None:
-        """Forgets the update; eager only."""
+        """Drops the update; eager only."""
         self._queue.clear()
 
 
@@ -95,7 +95,7 @@ class LookupAhead:
     """The activations of the next batch of a replica and name.
 
     Args:
-      specs: how the features are read.
+      specs: the specs of the features.
       shapes: the shapes of the activations.
     """
 
@@ -107,11 +107,11 @@ class LookupAhead:
 
     @property
     def resources(self) -> list[Any]:
-        """The resources by which exported functions hold the batch."""
+        """Returns the queue's resources, which exported functions capture."""
         return [self._queue.resource]
 
     def look_ahead(self, steps: StepQueue, look_up: LookUp) -> None:
-        """Looks the next batch up if it is enqueued already."""
+        """Looks up the next batch if it is enqueued already."""
 
         def fetch() -> tf.Tensor:
             batch = steps.take()
@@ -127,7 +127,7 @@ class LookupAhead:
     def next(
         self, steps: StepQueue, look_up: LookUp
     ) -> tuple[Batch, list[tf.Tensor]]:
-        """The oldest batch, with its activations.
+        """Returns the oldest batch and its activations.
 
         Raises:
           tf.errors.InvalidArgumentError: as `StepQueue.take`.
@@ -150,9 +150,9 @@ class LookupAhead:
         return Batch.of_tensors(tensors, self._specs), list(activations)
 
     def is_idle(self) -> bool:
-        """Whether no batch waits that was looked up; eager only."""
+        """Says whether no looked-up batch is stored; eager only."""
         return not int(self._queue.size())
 
     def clear(self) -> None:
-        """Forgets the batch; eager only."""
+        """Drops the batch; eager only."""
         self._queue.clear()

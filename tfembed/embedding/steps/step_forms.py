@@ -1,11 +1,11 @@
-"""Which batch a call is for, where a name's batches come in several forms.
+"""The forms of a name's batches, and the form that each call is for.
 
-A queue's batches have one form: what type each input has, and how many samples.
-Programs that train with RaggedTensors and evaluate with Tensors, under one name,
-have two, and so do those whose last batch is smaller. Each form
-after the first is a step of its own to the engines, with a `FormName`. Which one a
-dequeue or an apply_gradients is for is known from the calls before it: in eager
-mode, or in the same function.
+All batches of a queue have one form: the type of each input, and the batch
+size. A program that trains with RaggedTensors and evaluates with Tensors under
+one name has two forms, and so has one whose last batch is smaller. For engines
+each form after the first is a separate step, with a `FormName`. The form of a
+dequeue or an apply_gradients follows from the calls before it, in eager mode or
+in the same function.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = ["FormName", "RecentNames", "StepForms", "StepName", "user_name"]
 
 @dataclasses.dataclass(frozen=True)
 class FormName:
-    """The name of a step whose batches have not their name's first form.
+    """The step name of batches in a later form of a user's name.
 
     Attributes:
-      name: the user's.
-      form: 1 or more.
+      name: the user's name.
+      form: the index of the form, from 1.
     """
 
     name: str | None
@@ -42,7 +42,7 @@ StepName: TypeAlias = "str | FormName | None"
 
 
 def user_name(name: StepName) -> str | None:
-    """The user's name of a step."""
+    """Returns the user's name of a step."""
     return name.name if isinstance(name, FormName) else name
 
 
@@ -55,7 +55,7 @@ class _Calls:
     """The calls that were made in eager mode, or in one function.
 
     Attributes:
-      enqueued: the forms of batches that were not dequeued here, oldest first.
+      enqueued: the forms of batches that are not dequeued yet, oldest first.
       dequeued: the form of the batch that was dequeued last.
     """
 
@@ -72,12 +72,12 @@ class _Calls:
 
 
 class StepForms:
-    """The forms of each name's batches, and which one comes next.
+    """The forms of each name's batches, and the form of the next call.
 
     Args:
-      most: batches of a name, replica and form that may wait.
+      most: the most batches that may wait per name, replica and form.
       takes_several: whether a name may have several forms. If not, every batch
-        counts as one of the first, and the engine says what does not fit.
+        counts as of the first form, and the engine refuses others.
     """
 
     def __init__(self, most: int, *, takes_several: bool) -> None:
@@ -94,23 +94,23 @@ class StepForms:
         return self._takes_several
 
     def number_of(self, name: str | None, form: Hashable) -> int:
-        """The number of a form among those of its name; a new one is noted."""
+        """Returns the index of a form of a name; adds a new form."""
         forms = self._forms.setdefault(name, [])
         if form not in forms and (not forms or self._takes_several):
             forms.append(form)
         return forms.index(form) if form in forms else 0
 
     def step(self, name: str | None, number: int) -> StepName:
-        """The engines' name of the steps of a name's form."""
+        """Returns the step name of a name's form."""
         return FormName(name, number) if number else name
 
     def steps(self, name: str | None) -> list[StepName]:
-        """The engines' names of the steps of all of a name's forms."""
+        """Returns the step names of all forms of a name."""
         forms = max(1, len(self._forms.get(name, ())))
         return [self.step(name, number) for number in range(forms)]
 
     def forget(self, name: str) -> None:
-        """Forgets a name, under which nothing is on its way."""
+        """Forgets an idle name."""
         self._forms.pop(name, None)
         self._eager.forget(name)
 
@@ -124,7 +124,8 @@ class StepForms:
             numbers = calls.enqueued[replica, name]
             numbers.append(number)
             if len(numbers) > most:
-                # Batches that another function dequeued stay until they drop out.
+                # Batches that another function dequeued are removed here, as
+                # the oldest.
                 numbers.popleft()
 
     def dequeue(
@@ -133,15 +134,16 @@ class StepForms:
         replica: int,
         waiting: Callable[[StepName], int],
     ) -> StepName:
-        """The step whose batch a dequeue takes; `note_dequeued` follows.
+        """Returns the step of the batch to dequeue; call `note_dequeued` after.
 
         Args:
-          name: the user's.
-          replica: on which it is called.
-          waiting: how many batches of a step wait now; asked eagerly.
+          name: the user's name.
+          replica: the replica of the call.
+          waiting: a function that counts the waiting batches of a step, called
+            eagerly.
 
         Raises:
-          tfembed.errors.StateError: it cannot be known.
+          tfembed.errors.StateError: the step is ambiguous.
         """
         key = (replica, name)
         several = len(self._forms.get(name, ())) > 1
@@ -162,9 +164,9 @@ class StepForms:
     def left(
         self, name: str | None, replica: int, step: StepName
     ) -> list[StepName]:
-        """Another form's step that an eager dequeue of `step` leaves, if one.
+        """Lists the step of another form that was dequeued before `step`.
 
-        Its batch, if it is still there, must not wait for its gradients.
+        If its batch is still in flight, it must not wait for gradients.
         """
         last = self._eager.dequeued.get((replica, name))
         if last is None or last == _number(step) or not tf.executing_eagerly():
@@ -174,18 +176,18 @@ class StepForms:
     def note_dequeued(
         self, name: str | None, replica: int, step: StepName
     ) -> None:
-        """Notes whose batch was dequeued here: the next gradients are its."""
+        """Notes the step of a dequeued batch: the next gradients are for it."""
         self._calls().dequeued[replica, name] = _number(step)
 
     def put_back(self, name: str | None, replica: int, step: StepName) -> None:
-        """Notes that a dequeue failed, which may have left the batch there."""
+        """Notes a failed dequeue, after which the batch may still be queued."""
         self._calls().enqueued[replica, name].appendleft(_number(step))
 
     def apply(self, name: str | None, replica: int) -> StepName:
-        """The step whose batch an apply_gradients is for.
+        """Returns the step of the batch that gradients are for.
 
         Raises:
-          tfembed.errors.StateError: it cannot be known.
+          tfembed.errors.StateError: the step is ambiguous.
         """
         if len(self._forms.get(name, ())) < 2:
             return name
@@ -195,7 +197,7 @@ class StepForms:
         raise _unknown("apply_gradients", "dequeue", name)
 
     def clear(self) -> None:
-        """Forgets all batches on their way."""
+        """Forgets all pending batches."""
         self._eager = _Calls()
 
     def _calls(self) -> _Calls:
@@ -207,7 +209,7 @@ class StepForms:
         return self._traced[graph]
 
     def _around(self) -> Iterator[_Calls]:
-        """The calls made here, then in the functions around this one."""
+        """Yields the calls made here, then in the enclosing functions."""
         yield self._calls()
         if tf.executing_eagerly():
             return
@@ -222,7 +224,7 @@ class StepForms:
         enqueued: collections.deque[int],
         waiting: Callable[[StepName], int],
     ) -> int:
-        """The form of the next batch in eager mode; the first if none waits."""
+        """Returns the next eager batch's form; the first if none waits."""
         numbers = range(len(self._forms[name]))
         counts = {
             number: waiting(self.step(name, number)) for number in numbers
@@ -234,7 +236,7 @@ class StepForms:
             if counts[number]:
                 counts[number] -= 1
                 known.appendleft(number)
-        # The others were enqueued by functions, nobody knows when.
+        # The others were enqueued by functions, at an unknown time.
         is_known = not any(counts.values())
         if len(forms) > 1 and not is_known:
             raise _unknown("dequeue", "enqueue", name)
@@ -247,7 +249,7 @@ class StepForms:
 
 
 def _number(step: StepName) -> int:
-    """The number of a step's form."""
+    """Returns the index of a step's form."""
     return step.form if isinstance(step, FormName) else 0
 
 
@@ -260,40 +262,39 @@ def _unknown(call: str, before: str, name: str | None) -> errors.StateError:
     )
 
 
-# The names of steps, the least recently used first: which to forget.
+# The names of steps, least recently used first, to free old ones.
 #
-# A layer that gives each of its steps a new name, as TensorFlow's may, would leave
-# a queue behind with each, for ever, and where steps are pipelined two of
-# TensorFlow's, which keeps what it made for every queue even when that is gone: so
-# those of old names serve new ones.
+# A layer that gives each step a new name, as TensorFlow's may, would leak a
+# queue per name, and with pipelined steps two TensorFlow queues, whose memory
+# TensorFlow never frees: so the queues of old names are reused for new names.
 
 _MOST = 64
 
-_LOOKED_AT = 2  # Old names, for each new one: those that stay cost little.
+_LOOKED_AT = 2  # Old names to try to free for each new name.
 
 
 _NOTHING = contextlib.nullcontext()
 
 
 class RecentNames:
-    """The names that calls used, and those that calls use now.
+    """The names that calls have used or are using.
 
     Args:
-      forget: forgets what is kept for a name, or returns False where something
-        is on its way under it, or a function may use it. Called eagerly, while no
-        call uses the name.
+      forget: a function that frees the queues of a name, or returns False if a
+        batch is pending or a function may use it. It is called eagerly, while
+        no call uses the name.
     """
 
     def __init__(self, forget: Callable[[str], bool]) -> None:
         self._forget = forget
-        self._users: dict[str, int] = {}  # Calls that run now.
+        self._users: dict[str, int] = {}  # Name -> the number of running calls.
         self._lock = threading.Lock()
 
     def using(
         self, name: str | None
     ) -> contextlib.AbstractContextManager[None]:
-        """Keeps a name while a call uses it; may forget others before."""
-        # No name is one that is always there.
+        """Keeps a name while a call uses it; may free other names before."""
+        # The name None is never freed.
         return _NOTHING if name is None else self._using(name)
 
     @contextlib.contextmanager
@@ -317,5 +318,5 @@ class RecentNames:
             users = self._users.pop(oldest)
             if users or not self._forget(oldest):
                 self._users[oldest] = (
-                    users  # Looked at again, after all others.
+                    users  # Moved to the end, to be tried after all others.
                 )

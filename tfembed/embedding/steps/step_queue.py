@@ -4,20 +4,20 @@
 
 The queue is a TensorFlow resource (`cc/kernels/step_queue.h`), so the calls pair when
 they run, in the order of `put`, as on a TPU: an eager enqueue feeds a dequeue that was
-traced long before. Only ids travel. `look_up` is take, lookup and hold in one op,
-`update` finish and update: then the ids go through no graph.
+traced long before. It stores only ids. `look_up` does take, lookup and hold in
+one op, `update` does finish and update; then the ids are in no graph.
 
 A batch that was put for inference stays in flight until the next `take`, which
 drops it. A batch that was put for training must be finished before the next
-`take`: else its gradients would later be taken for another batch's. If the
-calls have a name, such a batch is dropped too: TensorFlow takes a name that has
-no apply_gradients for inference, whatever enqueue was told, and layers on top
+`take`: else its gradients might be applied to another batch. If the calls have
+a name, such a batch is dropped too: TensorFlow treats a name without
+apply_gradients as inference, regardless of `training` in enqueue, and layers
 rely on it.
 
-`take` and `finish` never wait. `put` waits where as many batches as are allowed
-were not taken yet, until another thread takes one or the time is over. On a TPU's
-host all three wait for each other instead (`waits`): its calls come from programs
-that run side by side.
+`take` and `finish` never block. `put` blocks while the queue is full, until
+another thread takes a batch or the timeout is over. On a TPU's host all three
+block instead (`waits`), since the calls come from programs that run
+concurrently.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ __all__ = ["QueueBound", "StepQueue"]
 
 @dataclasses.dataclass(frozen=True)
 class QueueBound:
-    """How many batches may wait, and for how many seconds `put` waits then.
+    """The most batches that may wait, and the seconds that `put` blocks then.
 
     Raises:
-      tfembed.errors.ArgumentError: a bound below 1, or a time below 0.
+      tfembed.errors.ArgumentError: a bound below 1, or negative seconds.
     """
 
     batches: int = 64
@@ -63,16 +63,16 @@ class QueueBound:
 
 
 class StepQueue:
-    """Batches that are read alike.
+    """A queue of batches of equal specs.
 
-    Made outside of any function. Methods work eagerly and in functions; a call
-    that comes too early raises tf.errors.InvalidArgumentError, or waits.
+    Make it outside of any function. Methods work eagerly and in functions; an
+    early call raises tf.errors.InvalidArgumentError, or blocks.
 
     Args:
-      specs: how the features of all its batches are read.
-      label: their names in errors.
-      bound: how many may wait for `take`.
-      waits: whether a call that comes too early waits, without a time.
+      specs: the specs of the features of all its batches.
+      label: the queue's name in errors.
+      bound: the bound of the batches that wait for `take`.
+      waits: whether early calls block, without a timeout.
       drops_unfinished: whether `take` drops a batch that was not finished.
     """
 
@@ -102,7 +102,7 @@ class StepQueue:
 
     @classmethod
     def chosen(cls, queues: Sequence[StepQueue], index: tf.Tensor) -> StepQueue:
-        """Picks one of several queues by an index, known when it runs."""
+        """Selects one of several queues by an index tensor."""
         chosen = copy.copy(queues[0])
         with tf.device(HOST):
             handles = tf.stack([queue._handle for queue in queues])
@@ -110,35 +110,36 @@ class StepQueue:
         return chosen
 
     def put(self, batch: Batch) -> Any:
-        """Enqueues a batch; returns the operation, in graphs.
+        """Enqueues a batch; returns the operation in graphs.
 
         Raises:
-          tf.errors.InvalidArgumentError: there is no room, and none came.
+          tf.errors.InvalidArgumentError: the queue is full until the timeout.
         """
         with tf.device(HOST):
             return ops.step.put(self._handle, batch.tensors)
 
     def take(self) -> Batch:
-        """Removes the oldest enqueued batch, for `hold` once it is looked up.
+        """Removes the oldest enqueued batch; `hold` it after its lookup.
 
         Raises:
-          tf.errors.InvalidArgumentError: nothing is enqueued, or the batch
-            taken last was for training and was not finished.
+          tf.errors.InvalidArgumentError: the queue is empty, or the batch taken
+            last was for training and was not finished.
         """
         with tf.device(HOST):
             tensors = ops.step.take(self._handle, self._dtypes)
         return Batch.of_tensors(tensors, self._specs)
 
     def hold(self, batch: Batch) -> Any:
-        """Keeps a batch that was taken for `finish`; returns the operation."""
+        """Keeps a taken batch for `finish`; returns the operation."""
         with tf.device(HOST):
             return ops.step.hold(self._handle, batch.tensors)
 
     def finish(self) -> Batch:
-        """Removes the batch that was looked up.
+        """Removes and returns the batch in flight.
 
         Raises:
-          tf.errors.InvalidArgumentError: none was, or not for training.
+          tf.errors.InvalidArgumentError: no batch is in flight, or it is not
+            for training.
         """
         with tf.device(HOST):
             tensors = ops.step.finish(self._handle, self._dtypes)
@@ -147,11 +148,11 @@ class StepQueue:
     def look_up(
         self, tables: Sequence[Any], attrs: Mapping[str, Any]
     ) -> list[tf.Tensor]:
-        """Takes the oldest batch and keeps it once it is looked up.
+        """Takes the oldest batch, looks it up and holds it.
 
         Args:
-          tables: their handles.
-          attrs: as `ops.step.step_attrs` makes them.
+          tables: the tables' handles.
+          attrs: the op attributes from `ops.step.step_attrs`.
 
         Returns:
           Per feature its activations, without a gradient.
@@ -165,14 +166,14 @@ class StepQueue:
 
     @staticmethod
     def update(queues: Sequence[StepQueue], **arguments: Any) -> tf.Tensor:
-        """Finishes the batches of all replicas and trains their rows.
+        """Finishes the batches of all replicas and updates their rows.
 
         Args:
-          queues: the queues of the replicas, alike.
-          **arguments: what else `ops.step.update` takes.
+          queues: the queues of the replicas, of equal specs.
+          **arguments: the other arguments of `ops.step.update`.
 
         Returns:
-          int64 [tables]: the rows whose sums had a NaN or an infinity.
+          int64 [tables]: the count of rows with a non-finite summed gradient.
 
         Raises:
           tf.errors.InvalidArgumentError: as `finish`, and a gradient that is
@@ -183,36 +184,36 @@ class StepQueue:
 
     @property
     def resources(self) -> list[Any]:
-        """The resources by which exported functions hold the batches."""
+        """Returns the queue's resources, which exported functions capture."""
         return [self._resource]
 
     def size(self) -> tf.Tensor:
-        """The batches that are enqueued, int32 []."""
+        """Returns the number of enqueued batches, int32 []."""
         with tf.device(HOST):
             return ops.step.sizes(self._handle)[0]
 
     def drop_idle(self) -> Any:
-        """Drops a batch in flight, or raises and keeps one that needs `finish`.
+        """Drops the batch in flight; raises if that needs `finish`.
 
         Returns:
-          The operation, in graphs.
+          The operation in graphs.
         """
         with tf.device(HOST):
             return ops.step.drop_idle(self._handle)
 
     def is_idle(self) -> bool:
-        """Whether no call needs what is in it; eager only."""
+        """Says whether no batch in the queue is needed; eager only."""
         with tf.device(HOST):
             return not ops.step.sizes(self._handle).numpy().any()
 
     def clear(self) -> None:
-        """Forgets all batches; eager only."""
+        """Drops all batches; eager only."""
         with tf.device(HOST):
             ops.step.clear(self._handle)
 
 
 class _QueueResource(tf.saved_model.experimental.TrackableResource):
-    """A queue for models that are exported, which get an empty one each."""
+    """The queue as a resource; each exported model gets an empty queue."""
 
     def __init__(self, label: str, **rules: Any) -> None:
         super().__init__(device=HOST)

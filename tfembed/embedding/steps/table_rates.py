@@ -1,8 +1,9 @@
-"""The learning rates of an embedding's tables, in the two forms that engines know.
+"""The learning rates of an embedding's tables, in the two forms for engines.
 
-An engine takes a number, or a function without arguments that it calls whenever it
-applies gradients. A description may also have a schedule, which is a function of a
-step that is counted here per table, or None, which is the rate of somebody else.
+An engine takes a number, or a function without arguments, which it calls
+whenever it applies gradients. A description may also have a schedule, a
+function of the table's step, which is counted here; or None, for the rate of a
+model's optimizer.
 """
 
 from __future__ import annotations
@@ -28,19 +29,20 @@ COUNT = "learning_rate_steps"
 
 
 class TableRates:
-    """Learning rates, and the steps by which schedules go.
+    """Learning rates, and the step counts of schedules.
 
-    A schedule begins at step 0, as an optimizer of Keras has it, and a step is an
-    update of the table. Checkpoints have the count as `<table>/learning_rate_steps`.
+    A schedule begins at step 0, as in Keras optimizers; a step is an update of
+    the table. Checkpoints have the count as `<table>/learning_rate_steps`.
 
     Args:
       owner: the trackable object that saves the counts.
       plan: the features and tables.
-      strategy: under which the tables are made.
+      strategy: the strategy under which the tables are made.
 
     Attributes:
-      plan: the same with rates that engines know.
-      followed: gives the rate of tables with `learning_rate=None`; or None.
+      plan: the plan with rates in the forms for engines.
+      followed: a function that returns the rate of tables with
+        `learning_rate=None`; or None.
 
     Raises:
       tfembed.errors.UnsupportedError: a schedule or None under a TPUStrategy.
@@ -63,7 +65,7 @@ class TableRates:
 
     @property
     def following(self) -> tuple[str, ...]:
-        """The names of the tables whose rate is that of somebody else."""
+        """The names of the tables with `learning_rate=None`."""
         return tuple(self._following)
 
     @property
@@ -88,14 +90,14 @@ class TableRates:
         """Counts a step of tables, after their update.
 
         Args:
-          resources: the resources of the engines. An update that is refused counts
-            nothing.
-          tables: the names of those that were updated; None: all.
+          resources: the resources of the engines. A refused update is not
+            counted.
+          tables: the names of the updated tables; None: all.
         """
         if not self._counts:
             return
-        # The engines count what they have updated in variables, which a function
-        # reads after that.
+        # The engines count updates in variables; a function reads these after
+        # the update.
         done = [
             one.read_value()
             for one in resources
@@ -107,26 +109,26 @@ class TableRates:
                     count.assign_add(1)
 
     def begin(self, tables: Iterable[str]) -> None:
-        """Has the schedules of some tables begin at step 0."""
+        """Resets the schedules of some tables to step 0."""
         for table in tables:
             self._counts[table].assign(0)
 
     @property
     def are_hidden(self) -> bool:
-        """Whether restores leave counts as they are now."""
+        """Whether restores currently leave the counts unchanged."""
         return bool(self._hidden)
 
     def shown(self, children: dict[str, Any]) -> dict[str, Any]:
-        """The parts of the owner that checkpoints see."""
+        """Filters the owner's children for checkpoints, by `are_hidden`."""
         hidden = {f"{table}/{COUNT}" for table in self._hidden}
         return {k: child for k, child in children.items() if k not in hidden}
 
     @contextlib.contextmanager
     def hidden(self, tables: Iterable[str] | None = None) -> Iterator[None]:
-        """Restores leave counts as they are.
+        """Makes restores leave the counts of tables unchanged, in this context.
 
         Args:
-          tables: the tables whose counts are wanted; None: all.
+          tables: the tables whose counts are hidden; None: all.
         """
         self._hidden = frozenset(self._counts if tables is None else tables)
         try:
@@ -135,7 +137,7 @@ class TableRates:
             self._hidden = frozenset()
 
     def missing(self, keys: Iterable[str]) -> list[str]:
-        """The tables whose count is in none of a checkpoint's keys."""
+        """Returns the tables whose count a checkpoint, by its keys, lacks."""
         known = list(keys)
         return [
             table
@@ -187,11 +189,11 @@ class TableRates:
 
 
 def _with_rate(rule: Any, rate: Callable[[], Any]) -> optimizers.Optimizer:
-    """The rule, a dataclass, with another learning rate."""
+    """Copies the rule, a dataclass, with another learning rate."""
     moved: optimizers.Optimizer = dataclasses.replace(rule, learning_rate=rate)
     return moved
 
 
 def _escaped(name: str) -> str:
-    """A table's name in a checkpoint's keys."""
+    """Escapes a table's name for a checkpoint's keys."""
     return name.replace(".", "..").replace("/", ".S")

@@ -1,6 +1,6 @@
-"""Our configs as those of tf.tpu.experimental.embedding, and as the proto of an engine.
+"""Conversion of tfembed's configs to TensorFlow's, and to a proto.
 
-The proto sets a TPU's embedding engine up, by the configs of any object.
+The TPUEmbeddingConfiguration sets up a TPU's embedding engine.
 """
 
 from __future__ import annotations
