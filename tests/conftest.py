@@ -16,6 +16,9 @@ import zlib
 from collections.abc import Generator
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# oneDNN brings an allocator that gives no memory back to the system: a process of
+# all tests would hold the most that each kind of its tests ever used.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 import hypothesis
 import pytest
