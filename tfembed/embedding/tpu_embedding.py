@@ -33,6 +33,7 @@ from tfembed.embedding.plan import (
 from tfembed.embedding.replicas import (
     ReplicaInputs,
     Replicas,
+    check_plumbing,
     is_tpu,
     replica_inputs,
 )
@@ -41,7 +42,6 @@ from tfembed.embedding.steps.pipeline import warn_of_early_flush
 from tfembed.embedding.steps.step_forms import RecentNames, StepForms, StepName
 from tfembed.embedding.steps.step_queue import QueueBound
 from tfembed.embedding.steps.table_rates import TableRates
-from tfembed.embedding.tpu.plumbing import check_plumbing
 from tfembed.embedding.tpu.tensorflow_configs import config_proto
 from tfembed.ops.private import is_recomputed
 

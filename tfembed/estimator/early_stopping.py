@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfembed.errors import ArgumentError, DtypeError
 from tfembed.estimator import private, sessions
 from tfembed.estimator.estimator import Estimator
-from tfembed.estimator.summaries import scalars
+from tfembed.estimator.reports import scalars
 
 _Metrics = dict[int, dict[str, float]]
 

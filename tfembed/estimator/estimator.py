@@ -15,17 +15,17 @@ from tfembed.estimator import (
     exports,
     input_functions,
     private,
+    reports,
     sessions,
     strategies,
-    summaries,
 )
 from tfembed.estimator.input_functions import CheckpointInputPipelineHook
 from tfembed.estimator.keras_layers import call_with_keras_layers
-from tfembed.estimator.progress import ProgressHook
 from tfembed.estimator.replicas import (
     order_input_before_writes,
     order_reads_before_writes,
 )
+from tfembed.estimator.reports import ProgressHook
 from tfembed.estimator.run_config import (
     RunConfig,
     TaskType,
@@ -596,7 +596,7 @@ class Estimator:
                 )
             )
             worker_hooks = list(worker_hooks)
-            with summaries.default_writer(
+            with reports.default_writer(
                 self._model_dir,
                 self._config.save_summary_steps
                 if self._config.is_chief
@@ -831,9 +831,9 @@ class Estimator:
                 config=self._session_config,
             )
         step = results["global_step"]
-        summaries.write_dict_to_summary(output_dir, results, step)
+        reports.write_dict_to_summary(output_dir, results, step)
         if checkpoint_path:
-            summaries.write_checkpoint_path(output_dir, checkpoint_path, step)
+            reports.write_checkpoint_path(output_dir, checkpoint_path, step)
         return results
 
     def _predict_session(

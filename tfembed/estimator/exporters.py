@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tfembed.errors import ArgumentError
 from tfembed.estimator import private
+from tfembed.estimator.reports import scalars
 from tfembed.estimator.spec import LOSS_METRIC_KEY
-from tfembed.estimator.summaries import scalars
 
 
 class Exporter(abc.ABC):

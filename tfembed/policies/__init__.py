@@ -14,11 +14,11 @@ from tfembed.policies.admission import (
 )
 from tfembed.policies.eviction import (
     EvictionPolicy,
+    Expiry,
     LeastFrequent,
     LeastRecent,
     SmallestNorm,
 )
-from tfembed.policies.expiry import Expiry
 
 __all__ = [
     "AdmissionPolicy",

@@ -1,14 +1,21 @@
-"""Eviction policies, which decide what rows a table removes first."""
+"""Eviction policies, which decide what rows a table removes first, and when."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from typing import ClassVar
 
-from tfembed import errors
+from tfembed import checks, errors
 
-__all__ = ["EvictionPolicy", "LeastFrequent", "LeastRecent", "SmallestNorm"]
+__all__ = [
+    "EvictionPolicy",
+    "Expiry",
+    "LeastFrequent",
+    "LeastRecent",
+    "SmallestNorm",
+]
 
 
 class EvictionPolicy(abc.ABC):
@@ -83,3 +90,65 @@ class SmallestNorm(EvictionPolicy):
     def policy_text(self) -> str:
         """Returns the policy as `cc/core/policies/eviction.h` parses it."""
         return "smallest_norm"
+
+
+@dataclasses.dataclass(frozen=True)
+class Expiry:
+    """Makes a table call `expire(limit)` at intervals, or when it is saved.
+
+    Attributes:
+      limit: the argument of `HashTable.expire`, for the table's eviction
+        policy.
+      every: the training steps from one expiry to the next, counted across
+        restores of checkpoints; None: not by steps.
+      at_checkpoints: whether rows expire before each checkpoint that saves the
+        table: `tf.train.Checkpoint` and its managers, Keras' files,
+        `tf.compat.v1.train.Saver`. Not before `tf.saved_model.save`, which
+        leaves the table as it is.
+
+    Raises:
+      tfembed.errors.ArgumentError: a value is not allowed, or both `every` and
+        `at_checkpoints` are missing.
+    """
+
+    limit: float
+    every: int | None = None
+    at_checkpoints: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limit", check_limit(self.limit))
+        if self.every is not None:
+            # Unlike sizes, a period is not computed by programs: floats are
+            # refused.
+            if isinstance(checks.scalar(self.every), float):
+                raise errors.ArgumentError(
+                    "`every` must be an integer of at least 1; got "
+                    f"{self.every!r}."
+                )
+            every = checks.integer(self.every, "every", least=1)
+            object.__setattr__(self, "every", every)
+        if not isinstance(self.at_checkpoints, bool):
+            raise errors.ArgumentError(
+                "`at_checkpoints` must be True or False; got "
+                f"{self.at_checkpoints!r}."
+            )
+        if self.every is None and not self.at_checkpoints:
+            raise errors.ArgumentError(
+                f"Expiry(limit={self.limit!r}) never comes: give `every`, a "
+                "number of training steps, or at_checkpoints=True; or leave the "
+                "expiry out and call `expire`."
+            )
+
+
+def check_limit(limit: object) -> float:
+    """Converts `limit` to a float.
+
+    Raises:
+      tfembed.errors.ArgumentError: `limit` is not a number of at least 0.
+    """
+    number = checks.number(limit)
+    if number is None or not 0 <= number < math.inf:
+        raise errors.ArgumentError(
+            f"`limit` must be a number from 0 on; got {limit!r}."
+        )
+    return number

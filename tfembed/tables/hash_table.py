@@ -24,7 +24,7 @@ from tfembed.policies import (
     SmallestNorm,
 )
 from tfembed.policies.admission import as_admission
-from tfembed.policies.expiry import check_limit
+from tfembed.policies.eviction import check_limit
 from tfembed.tables import arguments
 from tfembed.tables.arguments import (
     by_device,

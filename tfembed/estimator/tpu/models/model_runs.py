@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import tfembed
 from tfembed import errors
-from tfembed.estimator import exports, progress, sessions, summaries
+from tfembed.estimator import exports, reports, sessions
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
 from tfembed.estimator.spec import ModeKeys
 from tfembed.estimator.tpu import loops, padding
@@ -134,9 +134,9 @@ class ModelRuns:
         tell("end", results)
         step = state.step
         with tf.Graph().as_default():  # SummaryWriterCache needs graphs.
-            summaries.write_dict_to_summary(output_dir, results, step)
+            reports.write_dict_to_summary(output_dir, results, step)
             if checkpoint:
-                summaries.write_checkpoint_path(output_dir, checkpoint, step)
+                reports.write_checkpoint_path(output_dir, checkpoint, step)
         return results
 
     def predict(
@@ -376,7 +376,7 @@ class _Training:
         since = None
         if self._logged:
             since = self._logged[0], now - self._logged[1]
-        line = progress.progress_line(
+        line = reports.progress_line(
             loss,
             step,
             goal,
