@@ -45,6 +45,13 @@ def rows_after_fit(policy, optimizer, **options):
         ("float32", lambda: keras.optimizers.SGD(loss_scale_factor=64.0), {}),
         (
             "float32",
+            lambda: de.DynamicEmbeddingOptimizer(
+                keras.optimizers.SGD(loss_scale_factor=64.0)
+            ),
+            {},
+        ),
+        (
+            "float32",
             lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()),
             {},
         ),
