@@ -311,7 +311,7 @@ class PlanNames:
         return list(self._plan.tables)
 
     def _in_words(self, tables: Sequence[Any] | None) -> str:
-        """Describes features and `tables`; None: the tables are not made yet."""
+        """Describes features and `tables`; None: tables are not made yet."""
         plan = self._plan
         words = (
             f"{counted(len(plan.features), 'feature')}, "

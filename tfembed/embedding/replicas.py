@@ -439,19 +439,19 @@ def summed_over_replicas(gradient: Any) -> Any:
 
 
 def check_plumbing(features: Any, strategy: Any) -> None:
-    """Raises where a TPU could not take `features`.
+    """Raises if a TPU could not enqueue `features`.
 
     Inside of strategy.run, ids must be arguments of its function, and enqueue
-    must not stand in a conditional, a loop or a function of its own. Everywhere,
-    ids must be on the host.
+    must not be called in a conditional, a loop or a nested function. Ids must
+    always be on the host.
 
     Args:
-      features: as `TPUEmbedding.enqueue` is given them.
-      strategy: the strategy whose replicas they are for.
+      features: the features as given to `TPUEmbedding.enqueue`.
+      strategy: the strategy whose replicas get the features.
 
     Raises:
       tfembed.errors.StateError: enqueue in control flow or a nested function.
-      tfembed.errors.ArgumentError: ids that are computed inside of strategy.run,
+      tfembed.errors.ArgumentError: ids that are computed inside of strategy.run
         or are not on a CPU.
     """
     functions = private.functions_since_run()
@@ -473,7 +473,7 @@ def check_plumbing(features: Any, strategy: Any) -> None:
 
 
 def _tensors(value: Any, strategy: Any) -> list[tf.Tensor]:
-    """The tensors that make up a leaf, on all replicas."""
+    """Returns the component tensors of a leaf, on all replicas."""
     if isinstance(value, tf.distribute.DistributedValues):
         local = strategy.experimental_local_results(value)
         return [tensor for one in local for tensor in _tensors(one, strategy)]
@@ -494,7 +494,7 @@ def _check_device(tensor: tf.Tensor, path: str) -> None:
 
 
 def _devices(tensor: tf.Tensor) -> list[str]:
-    """The devices of a tensor or of a replica's argument."""
+    """Returns the devices of a tensor or of a replica's argument."""
     if _is_eager(tensor) or tensor.op.type != "Identity":
         return [tensor.device]
     (source,) = tensor.op.inputs
@@ -522,7 +522,7 @@ def _is_eager(tensor: tf.Tensor) -> bool:
 
 
 def _is_tpu_argument(op: tf.Operation) -> bool:
-    """Whether TPUStrategy made the tensor of an argument."""
+    """Says whether an op is one that TPUStrategy makes for an argument."""
     if op.type == "Placeholder":
         return True
     try:

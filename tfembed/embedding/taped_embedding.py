@@ -1,4 +1,4 @@
-"""Tables that a gradient tape trains: what V0 and serving have in common."""
+"""Tables that a gradient tape trains: the base of V0 and serving."""
 
 from __future__ import annotations
 
@@ -37,18 +37,19 @@ TAPED_ENGINES = ("auto", "host", "replicated", "xla")
 def choose_taped_engines(
     plan: EmbeddingPlan, asked: str, strategy: Any, kind: str
 ) -> EngineChoices:
-    """An engine for each table; all have the same.
+    """Chooses an engine for each table; all tables have the same one.
 
     Args:
       plan: the tables.
       asked: one of TAPED_ENGINES.
       strategy: the tf.distribute.Strategy in whose scope the tables are made.
-      kind: the class that asks, for errors.
+      kind: the name of the calling class, for errors.
 
     Raises:
-      tfembed.errors.ArgumentError: another engine, or one that cannot hold one
-        of the tables.
-      tfembed.errors.UnsupportedError: what is not in this release.
+      tfembed.errors.ArgumentError: an unknown engine, or an engine that cannot
+        hold one of the tables.
+      tfembed.errors.UnsupportedError: a combination that is not in this
+        release.
     """
     check_engine_name(asked, TAPED_ENGINES)
     why = f"engine={asked!r} was asked for"
@@ -98,7 +99,7 @@ def _check_slots(plan: EmbeddingPlan) -> None:
 class TapedEmbedding(
     PlanNames, tf.__internal__.tracking.AutoTrackable, abc.ABC
 ):
-    """Named tables with slots, as variables of the strategy they are made in.
+    """Named tables with slots, as variables of the strategy in scope.
 
     The checkpoint keys are those of TPUEmbedding.
 
@@ -124,13 +125,13 @@ class TapedEmbedding(
         )
         self._store: Untracked[list[HostTable]] | None = None
         if self._replicas.count > 1:
-            # Replicas run one after the other: none could build for all.
+            # Replicas run one after the other, so none can build for all.
             self.build()
 
     def build(self) -> None:
         """Makes the tables; a second call does nothing.
 
-        The first lookup does it where nobody did, in a function too.
+        Without it the first lookup makes them, in a function too.
 
         Raises:
           tfembed.errors.StateError: under another strategy than the object's.
@@ -143,7 +144,7 @@ class TapedEmbedding(
                         self._store = Untracked(self._make_tables())
 
     def __call__(self, features: Any, weights: Any = None) -> Any:
-        """As `embedding_lookup`."""
+        """Calls `embedding_lookup`."""
         return self.embedding_lookup(features, weights)
 
     def __repr__(self) -> str:
@@ -151,18 +152,20 @@ class TapedEmbedding(
         return f"<{type(self).__name__}: {self._in_words(tables)}>"
 
     def describe(self) -> str:
-        """Tells each table's engine and why it has that engine, as a table of text."""
+        """Describes each table's engine and the reason, as a table of text."""
         return str(self._choices)
 
     @abc.abstractmethod
     def embedding_lookup(self, features: Any, weights: Any = None) -> Any:
-        """The activations of `features`, structured as these."""
+        """Returns the activations of `features`, in the same structure."""
 
     @property
     def embedding_tables(self) -> TablesByConfig:
-        """By TableConfig or name: a tf.Variable [vocabulary_size, dim] or, without a
-        vocabulary, a `tfembed.dynamic_embedding.Variable`. Rows that are spread
-        over replicas: a view with `assign`, `numpy` and `read_value`.
+        """The tables by TableConfig or name.
+
+        Each is a tf.Variable [vocabulary_size, dim] or, without a vocabulary, a
+        `tfembed.dynamic_embedding.Variable`. If rows are sharded over replicas,
+        it is a view with `assign`, `numpy` and `read_value`.
         """
         return TablesByConfig(
             (config, table.parameters)
@@ -173,10 +176,10 @@ class TapedEmbedding(
 
     @property
     def variables(self) -> Mapping[str, Mapping[str, Any]]:
-        """By name of a table: the table as "parameters", and its slots by name.
+        """The variables by table name: "parameters", and the slots by name.
 
-        As TensorFlow 2.21's, which is keyed by name whatever it says of configs.
-        It cannot be written to: assign to the variables in it.
+        The keys are table names, as in TensorFlow 2.21. The mapping is
+        read-only: assign to the variables in it.
         """
         return types.MappingProxyType(
             {
@@ -187,7 +190,7 @@ class TapedEmbedding(
 
     @property
     def trainable_variables(self) -> list[Any]:
-        """The tables, for which a tape differentiates."""
+        """The tables, the sources of a tape's gradients."""
         return list(self.embedding_tables.values())
 
     def _make_tables(self) -> list[HostTable]:
@@ -202,10 +205,10 @@ class TapedEmbedding(
         ]
 
     def _restore_stacks(self) -> dict[str, tf.Variable]:
-        """Restores the tables that a checkpoint has in stacks, by name."""
+        """Restores the tables of a checkpoint's stacks; returns them by name."""
         return {}
 
-    # Under TensorFlow's private names, which layers on top of it read.
+    # TensorFlow's private names, which layers on top of it read.
 
     @property
     def _built(self) -> bool:

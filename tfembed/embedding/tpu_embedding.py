@@ -50,25 +50,25 @@ __all__ = [
     "owner_of",
 ]
 
-# By the id of a table's variable, which lives as long as its embedding.
+# id(variable of a table) -> embedding; both have the same lifetime.
 _OWNERS: weakref.WeakValueDictionary[int, TPUEmbedding] = (
     weakref.WeakValueDictionary()
 )
 
 
 def owner_of(variable: Any) -> TPUEmbedding | None:
-    """Returns the living embedding whose `embedding_tables` gave a variable."""
+    """Returns the embedding that has a variable in its `embedding_tables`."""
     return _OWNERS.get(id(variable))
 
 
 def _handle(resource: Any) -> tf.Tensor:
-    """The handle of a variable or of a queue."""
+    """Returns the handle of a variable or of a queue."""
     if isinstance(resource, tf.Variable):
         return resource.handle
     return resource.resource_handle
 
 
-# Users' functions are converted by AutoGraph; this has nothing to convert.
+# AutoGraph converts users' functions; this one has nothing to convert.
 _not_converted = tf.autograph.experimental.do_not_convert
 
 
@@ -95,41 +95,41 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
     which they run, wherever they were traced. The gradients of a row are summed
     over all features and replicas of a step, and applied once.
 
-    All activations have static shapes. The first batch settles its size, or
-    `build` does; with tables in host memory a batch of another size, the last
-    one of a data set say, is looked up and trained all the same, unless the size
-    was given. Tables
-    live where their engine keeps them (`engine`). They are saved with
-    `tf.train.Checkpoint(embedding=embedding)`; those with a vocabulary under
-    TensorFlow's keys, so that its checkpoints restore here and ours there, into
-    any engine.
+    All activations have static shapes. `build` or the first batch sets the
+    batch size; with tables in host memory, a batch of another size, as the last
+    one of a data set, is looked up and trained too, unless the size was given.
+    `engine` decides where tables are.
+    `tf.train.Checkpoint(embedding=embedding)` saves them; tables with a
+    vocabulary have TensorFlow's keys, so that tfembed and TensorFlow restore
+    each other's checkpoints, with any engine.
 
     Args:
       feature_config: a FeatureConfig or a `tf.nest` structure of them. Features
         with the same TableConfig object share a table.
       optimizer: the optimizer of tables that have none; None for tables that are
         never trained, but not under a TPUStrategy.
-      pipeline_execution_with_tensor_core: whether the tables work while the
-        model computes (in functions; eagerly one thing follows the other): a
-        step's update runs beside the next step's model, and a batch that is
-        enqueued ahead is looked up beside the model too. Activations are then
-        one step stale, as on a TPU: they show all updates but the last. `flush`
-        applies that one; reading `embedding_tables`, saving a checkpoint and
-        enqueueing with training=False do it by themselves.
-      nonfinite: what to do with a row whose summed gradient has a NaN or an
+      pipeline_execution_with_tensor_core: whether lookups and updates run
+        concurrently with the model (in functions, not in eager mode): a step's
+        update runs beside the next step's model, and so does the lookup of a
+        batch that is enqueued ahead. Activations are then one step stale, as on
+        a TPU: they have all updates but the last. `flush` applies that one;
+        reading `embedding_tables`, saving a checkpoint and enqueueing with
+        training=False call `flush` themselves.
+      nonfinite: the treatment of a row whose summed gradient has a NaN or an
         infinity: "skip" it and count it in `sizes`, "refuse" the step before
         anything is changed, or "allow" it as TensorFlow does.
       engine: where the tables live: "host" in host memory, once, for all
         replicas; "xla" in device memory, rows sharded over the replicas; "tpu"
         in the TPU's embedding engine; "auto" chooses for each table, and
-        `describe` says what and why. Those without a vocabulary are always on
-        the host.
-      max_enqueued, enqueue_timeout: where this many batches of a name, replica
-        and type of input were not dequeued, enqueue waits for another thread to
-        do that, at most this many seconds, and then raises.
-      strict_tpu: whether enqueue refuses under any strategy what a TPUStrategy
-        refuses: ids that are computed inside of strategy.run or are not on the
-        host, and control flow around enqueue inside of strategy.run.
+        `describe` gives the choice and its reason. Tables without a vocabulary
+        are always on the host.
+      max_enqueued, enqueue_timeout: the most batches of a name, replica and
+        type of input that may wait for dequeue. At the bound, enqueue blocks
+        for another thread's dequeue, at most this many seconds, and then
+        raises.
+      strict_tpu: whether enqueue applies the rules of a TPUStrategy under any
+        strategy: no ids that are computed inside of strategy.run or are not on
+        the host, and no control flow around enqueue inside of strategy.run.
 
     Raises:
       tfembed.errors.ArgumentError: a config or optimizer that is not allowed,
@@ -184,7 +184,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         self._shapes = OutputShapes.configured(
             self._plan.features, self._plan.paths
         )
-        # A lookup inside of a TPU's step may be computed there.
+        # A lookup inside of a TPU's step may run on the TPU.
         self._strict_tpu = strict_tpu or (
             is_tpu(self._replicas.strategy)
             and any(one.engine != "xla" for one in self._choices.of_tables)
@@ -194,7 +194,8 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             self._choices,
             is_pipelined=self._options.is_pipelined,
         )
-        # Of steps whose batches have another size than the first.
+        # Step -> output shapes, if its batches have another size than the
+        # first.
         self._other_shapes: dict[StepName, OutputShapes] = {}
         self._tables_with_gradients: set[str] = set()
         self._names = RecentNames(self._forget)
@@ -210,9 +211,9 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         per_replica_input_shapes: Any = None,
         per_replica_batch_size: int | None = None,
     ) -> None:
-        """Settles the shapes of batches, and makes the tables.
+        """Sets the shapes of batches, and makes the tables.
 
-        The first enqueue does both where nobody did. Once the shapes are known,
+        Without it the first enqueue does both. Once the shapes are known,
         another call does nothing.
 
         Args:
@@ -224,7 +225,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         Raises:
           tfembed.errors.ArgumentError: shapes that contradict the configs or
             leave a dimension open. Without either argument, the first input
-            settles the shapes.
+            sets the shapes.
           ValueError, TypeError: a structure that does not match.
         """
         if self._engine is not None and self._shapes.are_defined:
@@ -254,11 +255,11 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         name: str | None = None,
         device: str | None = None,
     ) -> None:
-        """Takes a batch in.
+        """Enqueues a batch.
 
-        Inside of strategy.run: this replica's batch. Outside: distributed
-        values give each replica its share; plain tensors are every replica's,
-        or with `device` that one's.
+        Inside of strategy.run it is this replica's batch. Outside, distributed
+        values have a part for each replica; plain tensors go to every replica,
+        or only to that of `device`.
 
         Args:
           features: integer ids, or strings where the table's key_dtype is
@@ -269,9 +270,10 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             `pack_features` gives them.
           weights: None, or a structure of None and floats of the type and
             structure of `features`.
-          training: whether apply_gradients follows; else dequeue alone, which
-            is allowed with True too where there is a name.
-          name: pairs the calls of one of several lookups in a step.
+          training: whether apply_gradients follows the dequeue. With a `name`
+            it may be left out even if this is True.
+          name: the name that pairs the calls of one of several lookups in a
+            step.
           device: the device of a replica.
 
         Raises:
@@ -279,7 +281,8 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
           tfembed.errors.DtypeError: ids that are not of their table's dtype.
           tfembed.errors.StateError: another strategy than the object's.
           ValueError, TypeError: a structure that does not match.
-          tf.errors.InvalidArgumentError: when it runs: `max_enqueued`.
+          tf.errors.InvalidArgumentError: when it runs: `max_enqueued` batches
+            wait until the timeout.
         """
         self._replicas.check_strategy("enqueue")
         self._check_shapes_are_known()
@@ -297,9 +300,9 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
 
     @_not_converted
     def dequeue(self, name: str | None = None) -> Any:
-        """The activations of the oldest batch that was enqueued.
+        """Dequeues the oldest batch and returns its activations.
 
-        Call it inside of strategy.run, where there are several replicas.
+        Under several replicas call it inside of strategy.run.
 
         Returns:
           Structured as feature_config, float32 [*output_shape, dim].
@@ -309,9 +312,9 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             strategy.run.
           tfembed.errors.UnsupportedError: inside of tf.recompute_grad, which
             would dequeue again for the gradient.
-          tf.errors.InvalidArgumentError: when it runs: no batch is there, the
-            last one's gradients were not applied, or an id cannot be in its
-            table; it names the feature.
+          tf.errors.InvalidArgumentError: when it runs: no batch is enqueued,
+            the last batch's gradients were not applied, or an id cannot be in
+            its table; the text names the feature.
         """
         if is_recomputed():
             raise errors.UnsupportedError(
@@ -344,16 +347,16 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         conditional or loop of the replica's function.
 
         Args:
-          gradients: structured as feature_config: with respect to the
-            activations, in their shape. None is a gradient of 0, which still
-            decays what an optimizer decays.
-          name: that of this replica's dequeue.
+          gradients: gradients with respect to the activations, in their shape,
+            structured as feature_config. None is a gradient of 0, with which an
+            optimizer still decays its moments.
+          name: the name of this replica's dequeue.
 
         Raises:
           tfembed.errors.StateError: before build and enqueue, outside of
             strategy.run, or a table has no optimizer.
-          tfembed.errors.ArgumentError, DtypeError: a gradient that is no tensor
-            of numbers or has another shape.
+          tfembed.errors.ArgumentError, DtypeError: a gradient that is not a
+            tensor of numbers or has another shape.
           tf.errors.InvalidArgumentError: when it runs: no batch was dequeued
             for training, or a gradient that is not finite is refused.
         """
@@ -366,7 +369,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
     def flush(self) -> None:
         """Applies the update that waits for the next step.
 
-        Only with `pipeline_execution_with_tensor_core` does one. Inside of
+        Updates wait only with `pipeline_execution_with_tensor_core`. Inside of
         strategy.run, every replica must call it.
         """
         if not self._options.is_pipelined:
@@ -377,7 +380,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             warn_of_early_flush()
 
     def reset_steps(self) -> None:
-        """Forgets the batches that are enqueued or wait for their gradients.
+        """Drops the batches that are enqueued or wait for their gradients.
 
         Call it after a step that failed half-way. Eager only.
         """
@@ -404,11 +407,11 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
 
     @property
     def feature_config(self) -> Any:
-        """The structure of FeatureConfigs, as it was given."""
+        """The given structure of FeatureConfigs."""
         return self._plan.feature_config
 
     def describe(self) -> str:
-        """Tells each table's engine and why it has that engine, as a table of text."""
+        """Describes each table's engine and the reason, as a table of text."""
         return str(self._choices)
 
     def sizes(self) -> dict[str, TableSize]:
@@ -424,7 +427,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
     def made_tables(self) -> dict[str, tuple[HostTable, Any, TableSize]]:
         """Returns the tables with their slots, update rules and sizes, by name.
 
-        Empty before the tables are made. Eager only.
+        It is empty before the tables are made. Eager only.
         """
         if self._engine is None:
             return {}
@@ -440,41 +443,41 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         }
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
-        """How often replicas had to exchange ids and rows in one step, at most.
+        """Returns the most rounds of each exchange of ids and rows in one step.
 
-        A replica sends each other one a bounded number of distinct ids at a time,
-        which is enough for one round unless many have the same owner. More rounds
-        lose nothing, and take longer. Eager only.
+        In a round a replica sends each other replica a bounded number of
+        distinct ids, which is enough for one round unless many ids have the
+        same owner. More rounds give the same result, but take longer. Eager
+        only.
 
         Returns:
-          By the names of the tables that share an exchange, the most rounds of a
-          lookup or update since the tables were made; 0 before the first. Empty
-          where nothing is exchanged: on one device, and by other engines than
-          "xla".
+          Names of the tables that share an exchange -> the most rounds of a
+          lookup or update since the tables were made; 0 before the first. It is
+          empty on one device and for other engines than "xla".
         """
         if self._engine is None:
             return {}
         return self._engine.exchange_rounds()
 
     def follow_learning_rate(self, rate: Callable[[], Any]) -> None:
-        """Gives the rate of the tables whose optimizer has learning_rate=None.
+        """Sets the rate of the tables whose optimizer has learning_rate=None.
 
-        Layers of Keras call it: those tables follow the model's optimizer, its
-        schedules and what callbacks set.
+        Keras layers call it, so that these tables have the learning rate of the
+        model's optimizer, with its schedules and callbacks.
 
         Args:
-          rate: called whenever gradients are applied, as in
+          rate: a function, called whenever gradients are applied, as in
             `embedding.follow_learning_rate(lambda: optimizer.learning_rate)`.
         """
         self._rates.followed = rate
 
     @property
     def table_rates(self) -> TableRates:
-        """The learning rates of the tables, and the steps of those by schedule."""
+        """The tables' learning rates, and the step counts of schedules."""
         return self._rates
 
     def trained_lookup(self) -> TrainedLookup:
-        """Lookups whose gradient trains the tables, for layers."""
+        """The lookup whose gradient trains the tables, for layers."""
         return TrainedLookup(
             self._plan,
             self._engine_or_new(),
@@ -506,11 +509,12 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         optimizer: Any,
         pipeline_execution_with_tensor_core: bool,
     ) -> TPUEmbedding:
-        """A copy with the same configs, without tables.
+        """Makes a copy with the same configs, without tables.
 
-        tf.train.Checkpoint asks for it, and knows embeddings by this name.
+        tf.train.Checkpoint calls it; it recognizes embeddings by this method.
         """
-        # The tables have theirs; TensorFlow passes a TableConfig here.
+        # The tables have their own method; TensorFlow passes a TableConfig
+        # here.
         del optimizer
         return TPUEmbedding(
             feature_config,
@@ -526,7 +530,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         name: str | None,
         device: str | None,
     ) -> tuple[list[int], int]:
-        """Takes a batch in, for which replicas and of which form it tells."""
+        """Enqueues a batch; returns its replicas and its form."""
         if training is False:
             self.flush()
         per_replica = replica_inputs(
@@ -550,7 +554,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
     def _shapes_of(
         self, per_replica: Sequence[ReplicaInputs]
     ) -> tuple[OutputShapes, bool]:
-        """The shapes of a batch, and whether it has another size than known."""
+        """Returns a batch's shapes, and whether they have another batch size."""
         shapes = self._shapes
         other: OutputShapes | None = None
         try:
@@ -563,7 +567,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             is_given = self._shapes_are_given or not self._forms.takes_several
             try:
                 other = self._shapes.of_other_size(per_replica[0].values)
-            except errors.ArgumentError:  # A FeatureConfig says the size.
+            except errors.ArgumentError:  # A FeatureConfig fixes the size.
                 is_given = True
             if other is None and not is_given:
                 raise
@@ -577,13 +581,13 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         return other, True
 
     def _replica_shapes(self, step: StepName) -> OutputShapes:
-        """The activations' shapes on a replica; enqueue sees a core's part."""
+        """Returns a replica's output shapes; enqueue has those of a core."""
         shapes = self._other_shapes.get(step, self._shapes)
         cores = self._replicas.cores
         return shapes if cores == 1 else shapes.of_cores(cores)
 
     def _dequeue_step(self, engine: Any, replica: int, step: StepName) -> Any:
-        """Dequeues by a traced function where the step has one."""
+        """Dequeues, by a traced function if the step has one."""
         function = self._eager_calls.find(
             ("dequeue", step), lambda: self._dequeue(engine, replica, step)
         )
@@ -620,7 +624,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             apply(*flat)
 
     def _forget(self, name: str) -> bool:
-        """Whether nothing is known any more of what was called `name`."""
+        """Frees the queues of a name if it is idle; says whether it did."""
         if self._engine is None:
             return False
         steps = self._forms.steps(name)
@@ -647,7 +651,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
 
     @property
     def _dynamic_learning_rates(self) -> list[Any]:
-        """The distinct functions, in the order of their first table."""
+        """The distinct learning rate functions, in the order of the tables."""
         rates = [
             rule.learning_rate
             for rule in self._plan.optimizers
@@ -666,7 +670,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         return self._options.is_pipelined
 
     def _create_config_proto(self) -> Any:
-        """The TPUEmbeddingConfiguration of the configs and output shapes."""
+        """Makes the TPUEmbeddingConfiguration of configs and output shapes."""
         return config_proto(
             self._plan,
             self._shapes,
@@ -676,21 +680,21 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         )
 
     def _load_variables(self) -> None:
-        """Lets the engines take over what the variables hold."""
+        """Loads the variables' values into the engines."""
         if self._engine is not None:
             self._engine.load()
 
     def _trackable_children(
         self, save_type: str = "checkpoint", **arguments: Any
     ) -> dict[str, Any]:
-        # Asked before a checkpoint is saved, and before one is restored.
+        # Called before a checkpoint is saved, and before one is restored.
         self._bring_up_to_date()
         children: dict[str, Any] = super()._trackable_children(
             save_type, **arguments
         )
         if save_type == "savedmodel" and self._engine is not None:
-            # For functions of the model that train: one that has none is served
-            # by TensorFlow alone. Checkpoints have no steps.
+            # For functions that train: a model without them is served by
+            # TensorFlow alone. Checkpoints have no steps.
             captured = private.saved_captures(self, children.values())
             resources = self._engine.resources
             if captured is None or any(
@@ -704,7 +708,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         return self._rates.shown(children)
 
     def _copy_trackable_to_cpu(self, object_map: Any) -> None:
-        # An asynchronous checkpoint asks for the children once, and for this in
+        # An asynchronous checkpoint reads the children once, and calls this in
         # each save, before it copies the variables.
         self._retrieve_variables()
 
@@ -742,13 +746,13 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             return self._engine
 
     def _retrieve_variables(self) -> None:
-        """Brings the variables up to the last step."""
+        """Copies the current rows into the variables."""
         self.flush()
         if self._engine is not None:
             self._engine.retrieve()
 
     def _bring_up_to_date(self) -> None:
-        # A function that is traced reads them as they are when it runs.
+        # A traced function reads the values of the time when it runs.
         if tf.executing_eagerly():
             self._retrieve_variables()
 

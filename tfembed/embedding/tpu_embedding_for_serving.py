@@ -1,4 +1,4 @@
-"""TPUEmbeddingForServing: the tables of a trained TPUEmbedding, looked up."""
+"""TPUEmbeddingForServing: lookups in the tables of a trained TPUEmbedding."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ __all__ = [
     "serving_embedding_lookup",
 ]
 
-# Tables in checkpoints of TPUs with SparseCores, which stack and spread them.
+# Tables in checkpoints of TPUs with SparseCores, which stack and shard tables.
 #
-# Row i of a table with `rotation` lies in the part of core
+# Row i of a table with `rotation` is in the part of core
 # (i % cores + rotation) % cores, at row offset + i // cores: the formula of
 # TensorFlow's `map_indices_in_shard` in `tpu_embedding_v3_utils`.
 
@@ -46,10 +46,10 @@ _TOO_LATE = (
 
 
 class SavedLayouts(private.Folder):
-    """The stacks of tables that a checkpoint describes; none where it has none.
+    """The stacks of tables that a checkpoint describes, if any.
 
-    A checkpoint that waits for it is read while it is tracked, before tables
-    are made. Later ones with stacks are a CheckpointError.
+    A pending checkpoint is read when this object is tracked, before tables are
+    made. A later checkpoint with stacks raises CheckpointError.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class SavedLayouts(private.Folder):
         self._is_settled = False
 
     def settle(self) -> dict[str, list[Any]]:
-        """Returns each stack's layouts by its name, which cannot change now."""
+        """Returns each stack's layouts by its name, and fixes them."""
         self._is_settled = True
         stacks: dict[str, list[Any]] = {}
         for layout in private.parsed_layouts(self._text):
@@ -77,15 +77,15 @@ class SavedLayouts(private.Folder):
 class StackedTables(private.Folder):
     """The tables of one stack, which a checkpoint has as one tensor.
 
-    A checkpoint that waits for it is restored while it is tracked. Later ones
-    are a CheckpointError: nothing tells whether they have the stack or, since a
-    stack of one table has the table's name, that table.
+    A pending checkpoint is restored when this object is tracked. A later one
+    raises CheckpointError: it is not known whether it has the stack or, since a
+    stack of one table has the table's name, the table.
 
     Args:
       name: the name of the stack.
       layouts: the layouts of its tables, TensorFlow's SparseCoreTableLayouts.
-      configs: the configs of the tables that are wanted, TableConfigs with names;
-        the stack's others are passed over.
+      configs: the named TableConfigs of the tables to restore; other tables of
+        the stack are skipped.
 
     Raises:
       tfembed.errors.CheckpointError: a table that was saved with another shape.
@@ -117,11 +117,11 @@ class StackedTables(private.Folder):
 
     @property
     def variables(self) -> dict[str, tf.Variable]:
-        """The rows [vocabulary_size, dim] of each table, by its name."""
+        """Returns the variables [vocabulary_size, dim] by table name."""
         return self._variables.value
 
     def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
-        # Tells the restore what to read; saves have the tables one by one.
+        # Declares the tensors to restore; saves have the tables one by one.
         return {private.VARIABLE_VALUE: tf.constant(0.0)}
 
     def _restore_from_tensors(self, restored: dict[str, tf.Tensor]) -> None:
@@ -138,7 +138,7 @@ class StackedTables(private.Folder):
 
 
 def _unstacked(stacked: tf.Tensor, layout: Any, name: str) -> tf.Tensor:
-    """The rows of a table, [vocabulary_size, dim], of a stack."""
+    """Returns the rows of a table, [vocabulary_size, dim], from its stack."""
     cores = layout.num_sparse_cores
     vocabulary, dim = layout.unsharded_shape
     begin = layout.sparse_core_shard_row_offset
@@ -162,13 +162,13 @@ def serving_embedding_lookup(
     """Looks features up in given tables, as TPUEmbedding does.
 
     Args:
-      inputs: integer ids, or strings where the table has them: Tensors,
+      inputs: integer ids, or strings if the table's keys are strings: Tensors,
         SparseTensors of rank 2 or above, and RaggedTensors of rank 2, structured
-        as feature_config or as a part of it: features are matched by their keys
-        in the structure, as of TensorFlow 2.21. So dicts may leave features out,
-        tuples the last ones, and `{1: ids}` is the second feature of a tuple.
-        NumPy arrays and lists of ids are Tensors, lists of lists RaggedTensors.
-        Or all of them as `pack_features` gives them.
+        as feature_config or as a part of it. Features are matched by their keys
+        in the structure, as in TensorFlow 2.21: dicts may omit features, tuples
+        may omit the last ones, and `{1: ids}` is the second feature of a tuple.
+        NumPy arrays and lists of ids become Tensors, lists of lists
+        RaggedTensors. Or a batch of `pack_features`.
       weights: None, or a structure like `inputs` of None and float tensors of
         the type and structure of the ids.
       tables: the tables by TableConfig: a tf.Variable or Tensor [vocabulary_size,
@@ -180,17 +180,19 @@ def serving_embedding_lookup(
       Structured as `inputs`: [B, dim] for Tensors [B] and [B, 1],
       RaggedTensors and SparseTensors; [B, max_sequence_length, dim] for
       sequence features, padded with zeros; [..., dim] for ids of higher rank.
-      Of the table's dtype, as TensorFlow's, but float32 from a table without a
-      vocabulary. Rows of float16 and bfloat16 are combined in float32.
+      The dtype is the table's, as in TensorFlow, but float32 for a table
+      without a vocabulary. Rows of float16 and bfloat16 are combined in
+      float32.
 
     Raises:
-      tfembed.errors.ArgumentError: inputs that are no part of feature_config,
-        or weights or types that do not fit; it names the feature.
+      tfembed.errors.ArgumentError: inputs that are not a part of
+        feature_config, or weights or types that do not fit; the text names the
+        feature.
       tfembed.errors.MissingTableError: a table that is not in `tables`.
       tfembed.errors.UnsupportedError: input for a CustomCombiner; in a function
         for XLA also sequences of ragged input and sparse input of a rank above 2.
       tfembed.errors.DtypeError: ids that are not of their table's dtype, or rows
-        to combine that are no floats.
+        to combine that are not floats.
       ValueError, TypeError: weights that are not structured as `inputs`.
       tf.errors.InvalidArgumentError: an id outside of a static table.
     """
@@ -220,11 +222,11 @@ def serving_embedding_lookup(
 
 
 def _asked_for(inputs: Any, feature_config: Any) -> list[Any]:
-    """The FeatureConfig of each input, found by the keys that lead to it."""
+    """Finds the FeatureConfig of each input by its keys in the structure."""
     features = tf.nest.flatten(feature_config)
     paths = feature_paths(feature_config)
-    # The last of two that have one path, as TensorFlow; but where the keys are
-    # the same (not "a/b" and "a" with "b" in it), there is no doubt.
+    # If two features have one path ("a/b", and "b" in "a"), the last one
+    # counts, as in TensorFlow, unless the keys are the same.
     by_path = dict(zip(paths, features, strict=True))
     by_keys = dict(zip(_keys(feature_config), features, strict=True))
     wanted = feature_paths(inputs)
@@ -242,7 +244,7 @@ def _asked_for(inputs: Any, feature_config: Any) -> list[Any]:
 
 
 def _keys(structure: Any) -> list[tuple[str, ...]]:
-    """The keys of each leaf of a `tf.nest` structure."""
+    """Returns the keys of each leaf of a `tf.nest` structure."""
     found = tf.__internal__.nest.yield_flat_paths(structure)
     return [tuple(map(str, keys)) for keys in found]
 
@@ -262,7 +264,7 @@ def _serve_packed(
 
 
 class TPUEmbeddingForServing(TapedEmbedding):
-    """Serves tables that TPUEmbedding trained, ours or TensorFlow's.
+    """Serves tables that tfembed's or TensorFlow's TPUEmbedding trained.
 
     The calls are those of
     `tf.tpu.experimental.embedding.TPUEmbeddingForServing`, and so are the
@@ -272,19 +274,19 @@ class TPUEmbeddingForServing(TapedEmbedding):
         tf.train.Checkpoint(embedding=embedding).restore(path).expect_partial()
         activations = embedding(features)
 
-    Lookups prune and shape as TPUEmbedding's do. The tables may be trained by a
-    tape too, as those of TPUEmbeddingV0.
+    Lookups prune and shape as TPUEmbedding's do. A tape may train the tables
+    too, as those of TPUEmbeddingV0.
 
     Checkpoints of TPUs with SparseCores, which stack tables, are read too: all
-    tables, without slots. Restore one before the first lookup. A checkpoint
-    that is saved then has the tables one by one, as other checkpoints.
+    tables, without slots. Restore such a checkpoint before the first lookup.
+    Later saves have the tables one by one.
 
     Args:
       feature_config: a FeatureConfig or a `tf.nest` structure of them.
-      optimizer: the optimizer whose slots are restored and saved too; None leaves
-        them in the checkpoint.
-      experimental_sparsecore_restore_info: None or a dict, as in TensorFlow;
-        checkpoints themselves say all that it could.
+      optimizer: the optimizer whose slots are restored and saved too; None:
+        slots are not restored.
+      experimental_sparsecore_restore_info: None or a dict, as in TensorFlow; it
+        is not used, since checkpoints have the same information.
 
     Raises:
       tfembed.errors.ArgumentError: a config or optimizer that is not allowed,
@@ -319,7 +321,7 @@ class TPUEmbeddingForServing(TapedEmbedding):
     def _trackable_children(
         self, save_type: str = "checkpoint", **kwargs: Any
     ) -> dict[str, Any]:
-        # Stacks are read and not written.
+        # Stacks are read, but not written.
         children = super()._trackable_children(save_type, **kwargs)
         children.pop(LAYOUTS, None)
         for name, child in list(children.items()):
@@ -338,7 +340,7 @@ class TPUEmbeddingForServing(TapedEmbedding):
         return super()._lookup_dependency(name, cached_dependencies)
 
     def embedding_lookup(self, features: Any, weights: Any = None) -> Any:
-        """Looks some or all of the features up, by stock TensorFlow ops.
+        """Looks up some or all of the features by TensorFlow's ops.
 
         Arguments, results and errors are those of
         `tfembed.serving_embedding_lookup`.

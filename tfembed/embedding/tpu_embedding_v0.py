@@ -49,10 +49,10 @@ class TPUEmbeddingV0(TapedEmbedding):
 
     The optimizer is one of Keras 3, tf_keras or `tf.compat.v1.train`; gradients
     are tf.IndexedSlices with each id once. `embedding.apply_optimizer(optimizer,
-    ...)` is the same step under any engine, sums over replicas first, and is the
-    only one where rows are spread over replicas. The optimizer keeps its own
-    slots; those of the argument are made and saved beside the tables, for
-    checkpoints. Tables without a vocabulary are
+    ...)` is the same step under any engine; it sums over replicas first, and is
+    required if rows are sharded over replicas. That optimizer keeps its own
+    slots; the slots of the constructor's `optimizer` are made and saved beside
+    the tables, for checkpoints. Tables without a vocabulary are
     `tfembed.dynamic_embedding.Variable`s, trained by a
     `tfembed.dynamic_embedding.DynamicEmbeddingOptimizer` around any of these.
 
@@ -63,15 +63,16 @@ class TPUEmbeddingV0(TapedEmbedding):
       feature_config: a FeatureConfig or a `tf.nest` structure of them. Features
         with the same TableConfig object share a table.
       optimizer: the optimizer whose slots the tables get; None: none.
-      engine: "host": the op of TPUEmbedding looks up in tables on a CPU, and
-        TensorFlow's own ops do elsewhere, in functions for XLA and in models
-        that are exported, which load without tfembed;
-        "replicated": in functions for XLA, ops that it compiles for any device
-        do, for input of static shape, and ids without a row give zeros, since no
-        such program can raise; elsewhere TensorFlow's own ops, and each replica
-        has all tables whole; "xla": the same, but under a TPUStrategy row i is on replica
-        i % replicas alone, and `apply_optimizer` trains. "auto"
-        takes "replicated" under a TPUStrategy; `describe` says so.
+      engine: "host": TPUEmbedding's op looks up in tables on a CPU;
+        TensorFlow's own ops look up in other tables, in functions for XLA, and
+        in exported models, which load without tfembed.
+        "replicated": each replica has all tables. In functions for XLA, the
+        lookup compiles for any device, for input of static shape; ids without a
+        row give zeros, since XLA programs cannot raise. Elsewhere TensorFlow's
+        own ops look up.
+        "xla": as "replicated", but under a TPUStrategy row i is only on replica
+        i % replicas, and `apply_optimizer` trains.
+        "auto": "replicated" under a TPUStrategy, else "host"; see `describe`.
 
     Raises:
       tfembed.errors.ArgumentError: a config or optimizer that is not allowed,
@@ -90,14 +91,15 @@ class TPUEmbeddingV0(TapedEmbedding):
         """Looks the features up.
 
         Sparse and ragged input is gathered id by id, never as a dense matrix,
-        and never pruned: an id below 0 is an error and a weight below 0 counts.
-        Gradients are of first order, with respect to tables and weights.
+        and never pruned: a negative id is an error, and a negative weight
+        counts. Gradients are of first order, with respect to tables and
+        weights.
 
         Args:
           features: integer ids, structured as feature_config: Tensors of any
             rank, SparseTensors of rank 2 or above, RaggedTensors of rank 2;
-            arrays and lists as in `TPUEmbedding.enqueue`. Or all of them as
-            `pack_features` gives them.
+            arrays and lists as in `TPUEmbedding.enqueue`. Or a batch of
+            `pack_features`.
           weights: None, or a structure like `features` of None and float tensors
             of the type and structure of the ids.
 
@@ -147,7 +149,7 @@ class TPUEmbeddingV0(TapedEmbedding):
                 features_of, values, weight_values, rows_of_whole_tables(tables)
             )
         elif self._is_static:
-            # A program for XLA may call the function that is traced here.
+            # A function for XLA may call the function that is traced here.
             outputs = look_up(features_of, values, weight_values, tables, V0)
         else:
             outputs = look_up_fused(features_of, values, weight_values, tables)
@@ -156,21 +158,20 @@ class TPUEmbeddingV0(TapedEmbedding):
     def build_optimizer(
         self, optimizer: Any, variables: Iterable[Any] = ()
     ) -> None:
-        """Makes what an optimizer keeps for the tables and other variables.
+        """Makes an optimizer's slots for the tables and other variables.
 
-        Where nobody did, `apply_optimizer` does it, for the variables of its
-        first step. Call it before a checkpoint is restored that has to be
-        complete.
+        Without it `apply_optimizer` makes them, for the variables of its first
+        step. Call it before the restore of a checkpoint that must be complete.
 
         Args:
           optimizer: an optimizer of Keras 3, tf_keras or tf.compat.v1.train.
-          variables: what it trains besides, of a model.
+          variables: the other variables that it trains, of a model.
 
         Raises:
-          tfembed.errors.ArgumentError: no such optimizer, or with rows that are
-            spread over replicas a second one of its name.
-          tfembed.errors.UnsupportedError: with such rows, one that cannot train
-            rows by themselves; it says why.
+          tfembed.errors.ArgumentError: another object, or, if rows are sharded
+            over replicas, a second optimizer of the same name.
+          tfembed.errors.UnsupportedError: with such rows, an optimizer that
+            cannot train single rows; the text says why.
         """
         _check_is_optimizer(optimizer)
         own = self.trainable_variables
@@ -186,29 +187,29 @@ class TPUEmbeddingV0(TapedEmbedding):
     ) -> None:
         """Takes one step of an optimizer, under every engine and strategy.
 
-        It is `optimizer.apply_gradients`, but that the gradients of a row are
-        summed over all replicas first: an optimizer of Keras 3 takes those of
-        several replicas as several. Rows that are spread over replicas
-        (engine="xla" under a TPUStrategy) get theirs at their owner, which runs
-        the optimizer's update, with a gradient of 0 for its other rows, as on a
-        dense variable. An optimizer of Keras 3 that nobody has built is built for
-        the variables that are given.
+        It works as `optimizer.apply_gradients`, but sums the gradients of a row
+        over all replicas first; an optimizer of Keras 3 alone would apply those
+        of several replicas separately. If rows are sharded over replicas
+        (engine="xla" under a TPUStrategy), the owner of a row runs the
+        optimizer's update, with a gradient of 0 for its other rows, as on a
+        dense variable. An unbuilt optimizer of Keras 3 is built for the given
+        variables.
 
         Args:
           optimizer: an optimizer of Keras 3, tf_keras or tf.compat.v1.train.
           grads_and_vars: pairs of a gradient and one of `trainable_variables`,
-            or another variable, which the optimizer moves by itself in the same
-            step. Variables whose gradient is None stay as they are, with a
-            warning that names them.
+            or another variable, which the optimizer updates in the same step.
+            Variables whose gradient is None are not updated, with a warning
+            that names them.
 
         Raises:
-          tfembed.errors.ArgumentError: no optimizer or no gradient. With rows
-            that are spread over replicas also a table's gradient that is no
-            tf.IndexedSlices, a table twice, or another object's.
+          tfembed.errors.ArgumentError: not an optimizer, or no gradient. If
+            rows are sharded over replicas also a table's gradient that is not
+            tf.IndexedSlices, a repeated table, or a table of another object.
           tfembed.errors.StateError: another strategy than the object's; with
             such rows, outside of strategy.run.
           tfembed.errors.UnsupportedError: with such rows, an optimizer that
-            cannot train rows by themselves; it says why.
+            cannot train single rows; the text says why.
         """
         _check_is_optimizer(optimizer)
         self._replicas.check_strategy("A step")
@@ -231,9 +232,10 @@ class TPUEmbeddingV0(TapedEmbedding):
         training.apply(gradients, dense)
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
-        """The most rounds of a lookup's exchange so far, between replicas.
+        """Returns the most rounds of each exchange of a lookup so far.
 
-        By the names of tables that share one; {} where nothing is exchanged.
+        The keys are the names of the tables that share an exchange; {} if
+        nothing is exchanged.
         """
         self.build()
         return {} if self._shards is None else self._shards.exchange_rounds()
@@ -247,7 +249,7 @@ class TPUEmbeddingV0(TapedEmbedding):
     def _build_unbuilt(
         self, optimizer: Any, pairs: Sequence[tuple[Any, Any]]
     ) -> None:
-        """As an optimizer of Keras 3 does, but not inside of a replica's step."""
+        """Builds an optimizer of Keras 3 outside of the replicas' step."""
         if pairs and not getattr(optimizer, "built", True):
             self._build_for(optimizer, [variable for _, variable in pairs])
 
@@ -266,12 +268,12 @@ class TPUEmbeddingV0(TapedEmbedding):
 def _with_gradients(
     pairs: Sequence[tuple[Any, Any]],
 ) -> list[tuple[Any, Any]]:
-    """The pairs that have a gradient; a warning names the others' variables.
+    """Returns the pairs that have a gradient; warns of other variables.
 
-    Optimizers of tf.compat.v1 leave such pairs out without a word.
+    Optimizers of tf.compat.v1 leave such pairs out silently.
 
     Raises:
-      tfembed.errors.ArgumentError: there is none.
+      tfembed.errors.ArgumentError: no pair has a gradient.
     """
     found = [(g, v) for g, v in pairs if g is not None]
     if not found:

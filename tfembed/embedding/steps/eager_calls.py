@@ -257,7 +257,7 @@ class EagerCalls:
     def apply_gradients(
         self, apply: Callable[..., None], flat: Sequence[Any], step: StepName
     ) -> bool:
-        """Applies flat gradients by a function, if there is one; says whether."""
+        """Applies flat gradients by a function, and says whether it did."""
         if not self._is_on():
             return False
         key: list[Hashable] = ["apply_gradients", step]

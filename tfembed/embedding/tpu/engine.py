@@ -1,8 +1,8 @@
 """The tpu engine: tables in a TPU's embedding engine, by TensorFlow's ops.
 
-TensorFlow's own TPUEmbedding configures the hardware, enqueues, receives and
-sends; it is what this engine drives. The code here is configs, and checkpoints,
-whose keys and values are those of every other engine.
+This engine calls TensorFlow's own TPUEmbedding, which configures the hardware,
+enqueues, receives and sends. It converts configs and checkpoints, whose keys
+and values equal those of every other engine.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["TpuEngine", "TpuTable"]
 
 
 class TpuTable(private.Folder):
-    """Saves and restores the shards that lie on the hosts.
+    """Saves and restores the shards on the hosts.
 
-    The owner retrieves from the hardware before it is saved. After a restore
-    the hardware takes the new rows.
+    The owner retrieves rows from the hardware before a save. After a restore
+    the new rows are loaded to the hardware.
 
     Args:
-      sharded: a variable of one shard per host, rows one after another.
-      load: called after a restore.
+      sharded: a variable with one shard of consecutive rows per host.
+      load: a function, called after a restore.
     """
 
     def __init__(self, sharded: Any, load: Callable[[], None]) -> None:
@@ -62,19 +62,19 @@ class TpuTable(private.Folder):
 
 
 class TpuEngine:
-    """Drives TensorFlow's TPUEmbedding.
+    """Looks up and updates by TensorFlow's TPUEmbedding.
 
-    A program has one at most: TensorFlow sets the hardware up for one.
+    A program has one at most: TensorFlow sets up the hardware for one.
 
     Args:
       owner: the trackable object that saves the tables.
       plan: the features and tables.
-      options: how it works. `nonfinite` does not reach the hardware.
+      options: the EngineOptions. `nonfinite` has no effect on the hardware.
       shapes: the output shapes, all known.
 
     Raises:
       tfembed.errors.StateError: a shape is not known.
-      RuntimeError: the TPU is set up for another object, as TensorFlow says it.
+      RuntimeError: (of TensorFlow) the TPU is set up for another object.
     """
 
     def __init__(
@@ -92,7 +92,8 @@ class TpuEngine:
             None,
             pipeline_execution_with_tensor_core=options.is_pipelined,
         )
-        # A last dimension of 1 is not a sequence: what is before is the output.
+        # A last dimension of 1 is not a sequence: the dimensions before it
+        # remain.
         self._theirs.build([shape.concatenate(1) for shape in shapes.shapes])
         variables = private.variables_of(self._theirs)
         self.tables = [
@@ -107,12 +108,12 @@ class TpuEngine:
         per_replica: Sequence[ReplicaInputs],
         shapes: OutputShapes,
     ) -> None:
-        """Takes batches in.
+        """Enqueues inputs.
 
         Raises:
-          ValueError: inside of strategy.run, an input that is not a direct
-            argument of the function; an input on a TPU; weights that do not
-            fit, as TensorFlow says it.
+          ValueError: (of TensorFlow) inside of strategy.run, an input that is
+            not a direct argument of the function; an input on a TPU; weights
+            that do not fit.
         """
         del shapes
         for one in per_replica:
@@ -138,7 +139,8 @@ class TpuEngine:
         """Sends this replica's gradients.
 
         Raises:
-          tfembed.errors.UnsupportedError: of sequences, with several cores.
+          tfembed.errors.UnsupportedError: gradients of sequences, if a replica
+            has several cores.
         """
         if self._cores > 1 and any(one.shape.rank > 2 for one in gradients[0]):
             raise errors.UnsupportedError(
@@ -151,23 +153,23 @@ class TpuEngine:
         self._theirs.apply_gradients(list(gradients[0]), names[0])
 
     def retrieve(self) -> None:
-        """Brings `tables` up to the last step; eager only."""
+        """Copies the hardware's rows into `tables`; eager only."""
         private.retrieve_variables(self._theirs)
 
     def load(self) -> None:
-        """Takes over what `tables` hold now; eager only."""
+        """Loads the rows of `tables` to the hardware; eager only."""
         private.load_variables(self._theirs)
 
     def flush(self) -> None:
-        """Nothing: the hardware applies the last update before it is read."""
+        """Does nothing: the hardware applies the last update before reads."""
 
     def reset(self) -> None:
-        """Nothing: what was enqueued lies on the hardware."""
+        """Does nothing: enqueued batches are on the hardware."""
 
     def look_up(
         self, features: Sequence[Any], plans: Sequence[Any]
     ) -> list[tf.Tensor]:
-        """Not here: the hardware looks up what enqueue takes."""
+        """Raises UnsupportedError: the hardware looks up enqueued ids only."""
         raise errors.UnsupportedError(
             f"Table {self._plan.tables[0].name!r} lives in the TPU's embedding "
             "engine, which looks up what enqueue takes and nothing else. Make "
@@ -180,15 +182,15 @@ class TpuEngine:
         plans: Sequence[Any],
         gradients: Sequence[tf.Tensor],
     ) -> None:
-        """Raises as `look_up` does."""
+        """Raises UnsupportedError, as `look_up`."""
         self.look_up(features, plans)
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
-        """Not known here, or there are none."""
+        """Returns {}: the hardware's exchanges are not known here."""
         return {}
 
     def sizes(self) -> list[TableSize]:
-        """Returns each table's rows and bytes; no bad gradient is counted."""
+        """Returns each table's rows and bytes, without counts of bad sums."""
         return [
             TableSize(
                 config.vocabulary_size,
@@ -207,7 +209,7 @@ class TpuEngine:
 def _tracked(
     owner: Any, name: str, variables: dict[str, Any], engine: TpuEngine
 ) -> HostTable:
-    """The table's variables, saved under the names that all engines use."""
+    """Tracks the table's variables under the names that all engines use."""
     slots = dict(variables)
     parameters = slots.pop("parameters")
     private.track(owner, name, TpuTable(parameters, engine.load))

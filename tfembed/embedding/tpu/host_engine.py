@@ -6,11 +6,11 @@
                                                                     |
     on the host                        update of all replicas <- [gradients]
 
-What stands on the host inside of the TPU's step is compiled outside of it
+The ops on the host inside of the TPU's step are compiled outside of it
 (`tf.compat.v1.tpu.outside_compilation`). One trace serves all replicas, so the
-queues of a replica are chosen by its number when it runs. All tables live on the
-first host; the first replica updates them for all, once each has brought its
-gradients, and lets the others go on.
+queues of a replica are selected by its index at run time. All tables are on the
+first host; the first replica updates them for all after each has pushed its
+gradients, and then signals the others to go on.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class TpuHostEngine:
     Args:
       owner, plan: as in the host engine.
       options: as in the host engine, not pipelined.
-      shapes: not needed.
+      shapes: not used.
 
     Raises:
-      tfembed.errors.UnsupportedError: it is to be pipelined.
+      tfembed.errors.UnsupportedError: pipelined options.
     """
 
     def __init__(
@@ -69,7 +69,9 @@ class TpuHostEngine:
             tf.distribute.get_strategy()
         )
         self._steps = NamedSteps(plan, options.bound, waits=True)
-        self._making = threading.Lock()  # Of queues, by threads that trace.
+        self._making = (
+            threading.Lock()
+        )  # Held while threads that trace make queues.
         self._gradients: dict[StepName, list[BatchQueue]] = {}
         self._updated: dict[StepName, Any] = {}
         with tf.device(self._host):
@@ -77,7 +79,7 @@ class TpuHostEngine:
 
     @property
     def tables(self) -> list[HostTable]:
-        """The tables, one per table of the plan."""
+        """The HostTables, one per table of the plan."""
         return self._engine.tables
 
     def enqueue_inputs(
@@ -87,10 +89,10 @@ class TpuHostEngine:
         per_replica: Sequence[ReplicaInputs],
         shapes: OutputShapes,
     ) -> None:
-        """Takes batches in.
+        """Enqueues inputs.
 
         Raises:
-          As `TPUEmbedding.enqueue`.
+          The errors of `TPUEmbedding.enqueue`.
         """
 
         def put(one: ReplicaInputs) -> Any:
@@ -113,7 +115,7 @@ class TpuHostEngine:
             queue = self._queue(replica, name)
             batch = queue.take()
             found = self._engine.look_up(batch.features, plans)
-            # A batch that cannot be looked up is not kept.
+            # Keep only a batch whose lookup succeeded.
             with tf.control_dependencies(found):
                 held = queue.hold(batch)
             with tf.control_dependencies([] if held is None else [held]):
@@ -132,8 +134,8 @@ class TpuHostEngine:
         """Updates the tables once all replicas have called it.
 
         Args:
-          names: that of this replica's dequeue, alone.
-          gradients: the gradients of this replica alone, in the shape of the
+          names: the name of this replica's dequeue, in a list.
+          gradients: this replica's gradients, in a list, in the shape of the
             activations.
 
         Raises:
@@ -161,25 +163,25 @@ class TpuHostEngine:
         self._on_host(give, _this_replica(), *tensors)
 
     def flush(self) -> None:
-        """Nothing: no update waits."""
+        """Does nothing: no update waits."""
 
     def reset(self) -> None:
-        """Forgets all batches on their way; eager only."""
+        """Drops all pending batches; eager only."""
         self._steps.clear()
         for queues in self._gradients.values():
             for queue in queues:
                 queue.clear()
 
     def retrieve(self) -> None:
-        """Nothing: the host's tables are the tables."""
+        """Does nothing: `tables` are the host's tables."""
 
     def load(self) -> None:
-        """Nothing: the host's tables are the tables."""
+        """Does nothing: `tables` are the host's tables."""
 
     def look_up(
         self, features: Sequence[Any], plans: Sequence[Any]
     ) -> list[tf.Tensor]:
-        """Layers cannot: their batches have no static shape."""
+        """Raises UnsupportedError: layers' batches have no static shape."""
         raise errors.UnsupportedError(
             "Lookups by a layer are not in this release under a TPUStrategy. "
             "Use enqueue, dequeue and apply_gradients."
@@ -191,19 +193,19 @@ class TpuHostEngine:
         plans: Sequence[Any],
         gradients: Sequence[tf.Tensor],
     ) -> None:
-        """Raises as `look_up` does."""
+        """Raises UnsupportedError, as `look_up`."""
         self.look_up(features, plans)
 
     def specs(self, name: StepName) -> list[InputSpec]:
-        """How the features that are enqueued under `name` are read."""
+        """Returns the InputSpec of each feature enqueued under `name`."""
         return self._steps.specs(name)
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
-        """Not known here, or there are none."""
+        """Returns {}: there is no exchange."""
         return {}
 
     def sizes(self) -> list[TableSize]:
-        """Returns what each table holds and takes; eager only."""
+        """Returns the rows and bytes of each table; eager only."""
         return self._engine.sizes()
 
     def _on_host(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -239,7 +241,7 @@ class TpuHostEngine:
     def _make_meeting(
         self, name: StepName, tensors: Sequence[tf.Tensor]
     ) -> None:
-        """The queues in which replicas bring gradients and wait."""
+        """Makes the queues in which replicas push gradients and wait."""
         shapes = [tensor.shape for tensor in tensors]
         with (
             self._making,
@@ -258,7 +260,7 @@ class TpuHostEngine:
     def _update_for_all(self, name: StepName) -> tf.Tensor:
         features: list[Any] = []
         gradients: list[tf.Tensor] = []
-        # In the order of the replicas, whoever came first.
+        # In the order of the replicas, not of arrival.
         steps = [queue.pop() for queue in self._gradients[name]]
         for batch, tensors in steps:
             features += batch.features
@@ -275,7 +277,7 @@ class TpuHostEngine:
 
 
 def _all_operations() -> list[Any]:
-    """The operations of the function that is traced."""
+    """Returns the operations of the function that is being traced."""
     if tf.executing_eagerly():
         return []
     return list(tf.compat.v1.get_default_graph().get_operations())
@@ -286,7 +288,7 @@ def _this_replica() -> tf.Tensor:
 
 
 def _replicas_and_host(strategy: tf.distribute.Strategy) -> tuple[int, str]:
-    """The number of replicas; job and task of the first one's host."""
+    """Returns the number of replicas, and job and task of the first host."""
     spec = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
     host = spec.replace(device_type=None, device_index=None)
     return int(strategy.num_replicas_in_sync), str(host.to_string())

@@ -42,12 +42,12 @@ __all__ = [
 
 
 def why_missing() -> str | None:
-    """Why there is no such engine here, as a sentence; None where it is."""
+    """Says why this engine is missing, as a sentence; None if it is there."""
     return exchange.why_missing() or None
 
 
 def _memory_of_tables() -> str:
-    """The device of tables that one device holds."""
+    """Returns the device of the tables of a single device."""
     strategy = tf.distribute.get_strategy()
     if isinstance(strategy, tf.distribute.OneDeviceStrategy):
         return str(strategy.extended.worker_devices[0])
@@ -75,7 +75,8 @@ class XlaEngine(QueuedEngine):
     ) -> None:
         check_xla_replicas()
         check_xla_plan(plan, options.nonfinite)
-        # Tables are made outside of functions, and used wherever these run.
+        # Tables are made outside of functions, on the device where functions
+        # run.
         self._device = _memory_of_tables()
         super().__init__(owner, plan, options, shapes, TraceQueues())
         self._inputs = XlaInputs(plan)
@@ -94,28 +95,28 @@ class XlaEngine(QueuedEngine):
 
     @abc.abstractmethod
     def _new_rounds(self) -> Any:
-        """Makes what counts each exchange's rounds; None: nothing is exchanged."""
+        """Makes the variable of each exchange's rounds; None: no exchange."""
 
     @abc.abstractmethod
     def _check_replicas(self, batches: Mapping[int, Batch]) -> None:
-        """Raises where batches, by replica, are enqueued outside of the step."""
+        """Raises if batches, by replica, are enqueued outside of the step."""
 
     def _lookup_resources(self) -> list[Any]:
-        """Lists the numbers of ids that programs take."""
+        """Lists the variables of the capacities of programs."""
         return self._inputs.resources
 
     @property
     def held_variables(self) -> list[HeldVariable]:
-        """None: TensorFlow's ops read the tables."""
+        """Returns []: TensorFlow's ops read the tables."""
         return []
 
     def _check_batches(self, batches: Mapping[int, Batch]) -> None:
-        """Checks what a program takes.
+        """Checks batches for a program.
 
         Raises:
           tfembed.errors.StateError: a batch outside of the replicas' step.
-          tfembed.errors.UnsupportedError: a batch of no samples, or a function
-            that XLA compiles and whose steps would overlap.
+          tfembed.errors.UnsupportedError: an empty batch, or pipelined steps in
+            a function that XLA compiles.
         """
         self._check_replicas(batches)
         for batch in batches.values():
@@ -128,7 +129,7 @@ class XlaEngine(QueuedEngine):
             )
 
     def _new_fused(self, name: StepName) -> None:
-        """None: a program takes a batch's ids, and no queue."""
+        """Returns None: a program takes a batch's ids, not a queue."""
 
     def look_up(
         self, features: Sequence[Any], plans: Sequence[Any]
@@ -195,13 +196,13 @@ class XlaDeviceEngine(XlaEngine):
         ]
 
     def _check_replicas(self, batches: Mapping[int, Batch]) -> None:
-        """Passes: there is one replica."""
+        """Does nothing: there is one replica."""
 
     def _new_rounds(self) -> None:
-        """None: nothing is exchanged."""
+        """Returns None: nothing is exchanged."""
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
-        """Nothing is exchanged."""
+        """Returns {}: nothing is exchanged."""
         return {}
 
     def _new_variable(self, **arguments: Any) -> Any:
@@ -210,10 +211,11 @@ class XlaDeviceEngine(XlaEngine):
 
 
 class XlaShardedEngine(XlaEngine):
-    """Tables of one width, update rule and learning rate share an exchange.
+    """An engine whose tables are sharded by rows over the replicas.
 
-    Each stack is one variable per replica, and one more per slot. Arguments and
-    errors are those of XlaEngine.
+    Tables of one width, update rule and learning rate are a stack and share an
+    exchange. Each stack has one variable per replica, and one more per slot.
+    Arguments and errors are those of XlaEngine.
     """
 
     def _make_tables(self, owner: Any) -> list[HostTable]:
@@ -239,7 +241,7 @@ class XlaShardedEngine(XlaEngine):
         return self._made
 
     def _new_rounds(self) -> Any:
-        # All replicas go through as many.
+        # All replicas have the same number of rounds.
         return self._variables.per_replica(
             tf.zeros([len(self._made)], tf.int32), "rounds"
         )

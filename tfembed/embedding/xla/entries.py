@@ -1,4 +1,4 @@
-"""A batch's ids in tensors of static shape, as programs for XLA take them."""
+"""A batch's ids as tensors of static shape, for XLA programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
     "require_known_number",
 ]
 
-NONE = -1  # A position without an id, and the cell of an id that is dropped.
+NONE = -1  # The id of an empty position, and the cell of a dropped id.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +38,11 @@ class EntriesForm:
     """The static description of a feature's entries.
 
     Attributes:
-      plan: how it is looked up.
-      cells: the rows of its activations: samples, or samples x length; 0 of
-        dense ids, which have one each.
-      is_dense: whether entry i is cell i, with a weight of 1.
-      has_weights: else all are 1.
+      plan: the feature's FeaturePlan.
+      cells: the number of rows of its activations: samples, or samples x
+        length; 0 for dense ids, which have one cell per id.
+      is_dense: whether entry i is in cell i, with a weight of 1.
+      has_weights: whether ids have weights; else all weights are 1.
     """
 
     plan: FeaturePlan
@@ -56,10 +56,10 @@ class Entries:
     """The ids of one feature.
 
     Attributes:
-      form: what is static.
-      ids: int32 [n], NONE where there is none.
-      cells: int32 [n], NONE where it is dropped; [0] of dense ids.
-      weights: float32 [n]; [0] where all are 1.
+      form: the static description.
+      ids: int32 [n], NONE at empty positions.
+      cells: int32 [n], NONE for dropped ids; [0] for dense ids.
+      weights: float32 [n]; [0] if all are 1.
     """
 
     form: EntriesForm
@@ -69,11 +69,11 @@ class Entries:
 
     @property
     def flat(self) -> list[tf.Tensor]:
-        """The tensors."""
+        """Returns the tensors."""
         return [self.ids, self.cells, self.weights]
 
     def factors(self, combiner: str) -> tf.Tensor:
-        """The factor of each row [n] in its cell's sum."""
+        """Returns the factor of each row [n] in its cell's sum."""
         weights = (
             self.weights
             if self.form.has_weights
@@ -95,19 +95,19 @@ class Entries:
 def entries_of(
     ids: FeatureIds, plan: FeaturePlan, vocabulary: int, combiner: str
 ) -> Entries:
-    """The entries of a feature, by ops that XLA compiles too.
+    """Makes the entries of a feature, by ops that XLA can compile.
 
-    Ids of ragged input beyond its last row split are padding. Ids outside of
-    the vocabulary have no row, and sparse ones that validation prunes no cell.
+    Ids of ragged input beyond its last row split are padding. Ids out of bounds
+    have no row, and sparse ids that validation prunes have no cell.
 
     Args:
-      ids: its batch.
-      plan: how it is looked up.
-      vocabulary: the vocabulary of its table.
+      ids: the feature's batch.
+      plan: the FeaturePlan.
+      vocabulary: the vocabulary size of its table.
       combiner: the combiner of its table, "" for a sequence.
 
     Raises:
-      tfembed.errors.ArgumentError: a batch size that is not known.
+      tfembed.errors.ArgumentError: an unknown static batch size.
     """
     is_dense = ids.kind == "dense"
     batch = 0 if is_dense else _batch_size(ids, plan)
@@ -145,13 +145,13 @@ def entries_of_matrix(
     plan: FeaturePlan,
     vocabulary: int,
 ) -> Entries:
-    """The entries of a feature whose samples have equally many ids.
+    """Makes the entries of a feature whose samples have equally many ids.
 
     Args:
-      ids: [samples, n], of static shape; others than [0, vocabulary) are none.
+      ids: [samples, n], of static shape; ids out of bounds are empty positions.
       weights: float32 of the same shape; None: all are 1.
-      plan: how it is looked up; a sequence has n positions.
-      vocabulary: the vocabulary of its table.
+      plan: the FeaturePlan; a sequence has n positions.
+      vocabulary: the vocabulary size of its table.
     """
     samples, n = ids.shape
     length = plan.max_sequence_length
@@ -177,7 +177,7 @@ def entries_of_matrix(
 
 
 def padded(entries: Entries, size: tf.Tensor) -> Entries:
-    """These entries with `size` positions, at least as many as before."""
+    """Pads entries to `size` positions, at least as many as before."""
     if entries.form.is_dense:
         return entries
     missing = tf.cast(size, tf.int32) - tf.size(entries.ids)
@@ -211,7 +211,7 @@ def _ragged_positions(
     """Returns each id's sample, its position there, and whether it has one."""
     splits = tf.cast(ids.rows, tf.int32)
     n = tf.size(ids.ids)
-    # A sample begins after each inner split: so many lie at or before an id.
+    # The sample of an id is the number of inner splits at or before it.
     begins = tf.math.unsorted_segment_sum(
         tf.ones([batch], tf.int32), splits[1:], n + 1
     )
@@ -223,11 +223,11 @@ def _ragged_positions(
 
 
 class XlaInputs:
-    """Reads batches.
+    """Converts batches to entries.
 
     Outside of compiled functions, sparse and ragged ids are padded to a capacity,
-    so that few programs are compiled: that of the largest batch so far, rounded up
-    by an eighth at most, or to a multiple of 16.
+    so that few programs are compiled. The capacity is the size of the largest
+    batch so far, rounded up by an eighth at most, or to a multiple of 16.
 
     Args:
       plan: the plan of the embedding.
@@ -240,10 +240,10 @@ class XlaInputs:
     def traced(
         self, features: Sequence[FeatureIds], plans: Sequence[FeaturePlan]
     ) -> list[Entries]:
-        """The entries of features inside of a function that XLA compiles.
+        """Makes the entries of features inside of a function that XLA compiles.
 
         Raises:
-          tfembed.errors.ArgumentError: a number of ids that is not known.
+          tfembed.errors.ArgumentError: an unknown static number of ids.
         """
         for ids, plan in zip(features, plans, strict=True):
             require_known_number(
@@ -260,10 +260,11 @@ class XlaInputs:
     def checked(
         self, features: Sequence[FeatureIds], plans: Sequence[FeaturePlan]
     ) -> list[Entries]:
-        """The entries of features, checked and padded on the host.
+        """Makes the entries of features, checked and padded on the host.
 
-        Raises (when it runs):
-          tf.errors.InvalidArgumentError: `id_checks.check_ids`.
+        Raises:
+          tf.errors.InvalidArgumentError: a check of `id_checks.check_ids`
+            fails, at run time.
         """
         with tf.device(HOST):
             checks = []
@@ -296,7 +297,7 @@ class XlaInputs:
 
     @property
     def resources(self) -> list[Any]:
-        """The variables that functions hold."""
+        """Returns the variables that functions capture."""
         return list(self._capacities.values())
 
     def _capacity(self, forms: tuple[EntriesForm, ...]) -> Any:
@@ -311,15 +312,15 @@ class XlaInputs:
 
 
 def require_known_number(ids: FeatureIds, name: str, otherwise: str) -> None:
-    """Raises where XLA would compile for a number of ids that nobody knows.
+    """Raises if the static number of ids, which XLA needs, is not known.
 
     Args:
       ids: the ids of a feature, in a function that is being traced.
-      name: its name in errors.
-      otherwise: what else can be done, as a sentence.
+      name: the feature's name in errors.
+      otherwise: an alternative for the user, as a sentence.
 
     Raises:
-      tfembed.errors.ArgumentError: that is so.
+      tfembed.errors.ArgumentError: the number is not known.
     """
     if ids.ids.shape[0] is not None and None not in ids.weights.shape:
         return
@@ -334,7 +335,7 @@ def require_known_number(ids: FeatureIds, name: str, otherwise: str) -> None:
 
 
 def _with_weights(ids: FeatureIds) -> FeatureIds:
-    """Gives each id a weight where it is not known whether there are any."""
+    """Gives each id a weight if it is not known whether there are weights."""
     if None not in ids.weights.shape:
         return ids
     weights = tf.cond(
@@ -349,7 +350,7 @@ def _rounded_up(sizes: tf.Tensor) -> tf.Tensor:
     """Rounds up to a multiple of an eighth of the next power of 2, 16 at least."""
     sizes = tf.maximum(sizes, 1)
     bits = tf.math.ceil(tf.math.log(tf.cast(sizes, tf.float64)) / math.log(2.0))
-    # To look up a few ids more takes less than to compile another program.
+    # A lookup of a few more ids costs less than compiling another program.
     unit = tf.cast(
         tf.pow(tf.constant(2.0, tf.float64), tf.maximum(bits - 3, 4.0)),
         tf.int32,
@@ -358,22 +359,22 @@ def _rounded_up(sizes: tf.Tensor) -> tf.Tensor:
 
 
 def combine(rows: tf.Tensor, entries: Entries, config: Any) -> tf.Tensor:
-    """A feature's activations [cells, dim], or [samples, length, dim].
+    """Returns a feature's activations [cells, dim], or [samples, length, dim].
 
     Args:
-      rows: the rows of its entries.
-      entries: the feature.
-      config: its table's TableConfig.
+      rows: the rows of the entries.
+      entries: the entries of the feature.
+      config: the table's TableConfig.
     """
     return pool(quantized(rows, config.quantization_config), entries, config)
 
 
 def pool(rows: tf.Tensor, entries: Entries, config: Any) -> tf.Tensor:
-    """Pools rows as they are, quantized or not."""
+    """Pools rows without quantizing them."""
     form = entries.form
     if not form.is_dense:
         factors = entries.factors(config.combiner)
-        # 0 times a row that is not finite is not 0.
+        # Not a product: 0 times a non-finite row is not 0.
         terms = tf.where(
             (entries.cells >= 0)[:, tf.newaxis],
             rows * factors[:, tf.newaxis],
@@ -389,7 +390,7 @@ def pool(rows: tf.Tensor, entries: Entries, config: Any) -> tf.Tensor:
 def entry_gradients(
     gradient: tf.Tensor, entries: Entries, config: Any
 ) -> tf.Tensor:
-    """The gradient of each entry's row [n, dim], by that of the activations."""
+    """Returns the gradients of the entries' rows [n, dim]."""
     gradient = tf.reshape(gradient, [-1, config.dim])
     if entries.form.is_dense:
         return gradient

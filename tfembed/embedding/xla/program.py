@@ -1,6 +1,6 @@
 """The tables' part of a step as functions of tensors.
 
-Engines, estimates and the proof of what runs on TPUs compile this and no other.
+Engines, estimates and the proof for TPUs all compile this program.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Looked:
     Attributes:
       activations: the activations of each feature, [cells, dim] or [samples,
         length, dim].
-      rounds: the rounds of each stack that has features, by its index.
+      rounds: the rounds of each stack that has features, by the stack's index.
     """
 
     activations: list[tf.Tensor]
@@ -63,10 +63,10 @@ class TablesProgram:
     def look_up(
         self, rows: Mapping[int, StackRows], entries: Sequence[Entries]
     ) -> Looked:
-        """The activations of features.
+        """Returns the activations of features.
 
         Args:
-          rows: the rows of each stack that has features, by its index.
+          rows: the rows of each stack that has features, by the stack's index.
           entries: the entries of each feature.
         """
         found: dict[int, tf.Tensor] = {}
@@ -94,10 +94,10 @@ class TablesProgram:
         rates: Mapping[int, Any] | Sequence[Any] | tf.Tensor,
         nonfinite: str = "skip",
     ) -> dict[int, exchange.Updated]:
-        """Trains the stacks that have features; returns them by their index.
+        """Updates the stacks that have features; returns them by their index.
 
         Args:
-          rows: the rows of each stack that has features, by its index.
+          rows: the rows of each stack that has features, by the stack's index.
           entries: the entries of each feature.
           gradients: the gradients of each feature's activations.
           rates: the learning rate of each table.
@@ -138,15 +138,15 @@ def _size(part: tf.Tensor) -> Any:
 
 
 class XlaSteps:
-    """A part of the program around it, or compiled functions of their own.
+    """Runs the program, inline in an XLA function or in its own functions.
 
     Args:
       plan: the plan of the embedding.
-      stacks: its tables.
-      nonfinite_rows: a variable int64 [tables] that counts.
+      stacks: the stacks of its tables.
+      nonfinite_rows: a variable int64 [tables] that counts non-finite sums.
       nonfinite: "skip" or "allow".
-      rounds: a variable int32 [stacks] that keeps the most rounds of an exchange;
-        None where nothing is exchanged.
+      rounds: a variable int32 [stacks] with the most rounds of each exchange;
+        None if nothing is exchanged.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class XlaSteps:
         self._compiled: dict[Any, Any] = {}
 
     def look_up(self, entries: Sequence[Entries]) -> list[tf.Tensor]:
-        """The activations of features."""
+        """Returns the activations of features."""
         return list(self._run(self._look_up, entries, []))
 
     def update(
@@ -177,7 +177,7 @@ class XlaSteps:
         gradients: Sequence[tf.Tensor],
         rates: tf.Tensor,
     ) -> None:
-        """Trains the tables by gradients of the activations, rates per table."""
+        """Updates the tables by gradients of activations and rates per table."""
         self._run(self._update, entries, [rates, *gradients])
 
     def _run(
@@ -195,7 +195,7 @@ class XlaSteps:
         function = self._compiled[key]
         parts = [one.flat for one in entries]
         if tf.config.functions_run_eagerly():
-            # Nothing but XLA runs the exchange: this stays a function.
+            # Only XLA can run the exchange, so this stays a compiled function.
             function = function.get_concrete_function(parts, others)
         return function(parts, others)
 

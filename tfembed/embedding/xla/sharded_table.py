@@ -1,4 +1,4 @@
-"""A table whose rows are spread over replicas, as one logical tensor."""
+"""A table whose rows are sharded over replicas, as one logical tensor."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["ShardedTable", "ShardedVariables", "TrainedTable", "with_gradient"]
 
 
 class ShardedTable(private.Folder):
-    """Rows of a stack that belong to one table, or its slots.
+    """The rows, or a slot, of one table in a stack.
 
     Row r of a shard is row r * replicas + replica of the table. Checkpoints have
-    the table as a variable's, so that any engine restores it, with any number of
-    replicas.
+    the table as one variable, so that any engine restores it, with any number
+    of replicas.
 
     Args:
       shards: per replica its variable of the whole stack, [rows, width].
-      first: where the table begins in the stack.
+      first: the table's first row in the stack's shard.
       shape: [vocabulary, width].
       name: the name of the table or slot.
     """
@@ -47,7 +47,7 @@ class ShardedTable(private.Folder):
         return f"<tfembed.ShardedTable '{self.name}' shape={self.shape}>"
 
     def read_value(self) -> tf.Tensor:
-        """All rows, float32 [vocabulary, width]."""
+        """Returns all rows, float32 [vocabulary, width]."""
         parts = [
             shard.read_value()[self._first : self._first + self._rows]
             for shard in self._shards.value
@@ -56,10 +56,10 @@ class ShardedTable(private.Folder):
         return tf.reshape(tf.stack(parts, 1), [-1, width])[: self.shape[0]]
 
     def gather(self, rows: Any) -> tf.Tensor:
-        """Some rows, float32 [n, width]; eager only.
+        """Returns some rows, float32 [n, width]; eager only.
 
         Args:
-          rows: their numbers, an array [n].
+          rows: the row numbers, an array [n].
         """
         replicas = len(self._shards.value)
         positions = np.asarray(rows)
@@ -75,7 +75,7 @@ class ShardedTable(private.Folder):
         """Sets some rows; eager only.
 
         Args:
-          sparse_delta: rows [n, width], by their numbers [n], each once.
+          sparse_delta: rows [n, width] and their distinct row numbers [n].
         """
         replicas = len(self._shards.value)
         positions = np.asarray(sparse_delta.indices)
@@ -211,9 +211,9 @@ class ShardedVariables:
 class TrainedTable(ShardedTable):
     """A ShardedTable that `tape.gradient` takes as a source.
 
-    The gradient is one tf.IndexedSlices, of the ids that this replica looked up.
-    An optimizer alone cannot apply it: it would add up what replicas have for
-    different rows.
+    The gradient is one tf.IndexedSlices, for the ids that this replica looked
+    up. A plain optimizer cannot apply it: it would add up the replicas'
+    gradients of different rows.
 
     Args:
       shards, first, shape, name: as for ShardedTable.
@@ -221,7 +221,7 @@ class TrainedTable(ShardedTable):
     """
 
     trainable = True
-    # Makes tapes take it for its handle.
+    # Makes tapes watch its handle.
     _should_act_as_resource_variable = True
 
     def __init__(
@@ -238,17 +238,17 @@ class TrainedTable(ShardedTable):
 
     @property
     def _shared_name(self) -> str:
-        """The name that checkpoints note for a variable beside its key."""
+        """The variable's name that checkpoints store beside its key."""
         return str(self.name)
 
     @property
     def handle(self) -> tf.Tensor:
-        """The resource that gradients go to."""
+        """The resource handle that lookups pass their gradients to."""
         handle: tf.Tensor = self._anchor.value.handle
         return handle
 
-    # Optimizers of Keras 3 and tf_keras, and those of tf.compat.v1, ask
-    # a variable for before anything else.
+    # The attributes that optimizers of Keras 3, tf_keras and tf.compat.v1 read
+    # first of a variable.
 
     @property
     def _unique_id(self) -> str:
@@ -270,11 +270,11 @@ class TrainedTable(ShardedTable):
 def with_gradient(
     anchor: tf.Tensor, ids: tf.Tensor, rows: tf.Tensor, vocabulary: int
 ) -> tf.Tensor:
-    """Rows that came out of an exchange, with a gradient by id.
+    """Returns the rows of an exchange with a gradient by id.
 
     Args:
-      anchor: [0, width]: what the gradient, a tf.IndexedSlices, goes to.
-      ids: int32 [n]; negative ones have no row and no gradient.
+      anchor: [0, width]: the tensor that gets the gradient, tf.IndexedSlices.
+      ids: int32 [n]; negative ids have no row and no gradient.
       rows: [n, width].
       vocabulary: the vocabulary of the table.
     """

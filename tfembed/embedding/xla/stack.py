@@ -39,15 +39,16 @@ class StackRows:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stack:
-    """Such tables, as each replica has them.
+    """Tables of one width and update rule, as each replica has them.
 
     Attributes:
-      tables: their indices in the plan.
-      table_rows: the rows of each on a replica.
-      replicas: how many share the rows.
+      tables: the tables' indices in the plan.
+      table_rows: the rows of each table on a replica.
+      replicas: the number of replicas that share the rows.
       width: the width of the rows.
       rule: the update rule, or None.
-      buffer: ids to one replica in a round; 0: as many as mostly suffice.
+      buffer: the ids per target replica in a round; 0: a number that usually
+        suffices for one round.
       portable: whether programs run without this library (ops.exchange).
     """
 
@@ -61,7 +62,7 @@ class Stack:
 
     @property
     def rows(self) -> int:
-        """The rows of all tables on a replica."""
+        """The number of rows of all tables on a replica."""
         return sum(self.table_rows)
 
     def shapes(self) -> list[tuple[int, int]]:
@@ -77,11 +78,11 @@ class Stack:
         return sum(self.table_rows[: self.tables.index(table)])
 
     def ids(self, table: int, ids: tf.Tensor) -> tf.Tensor:
-        """Ids of a table as those of the stack; negative ones have no row."""
+        """Converts a table's ids to the stack's; negative ids have no row."""
         return tf.where(ids >= 0, ids + self.replicas * self.first(table), ids)
 
     def exchange_for(self, ids: int) -> exchange.Exchange:
-        """Makes an exchange for this many ids; one replica needs no buffer."""
+        """Makes an exchange for so many ids; one replica needs no buffer."""
         if self.buffer or self.replicas == 1:
             return exchange.Exchange(
                 self.replicas, self.buffer or 1, self.portable
@@ -91,7 +92,7 @@ class Stack:
         )
 
     def look_up(self, rows: StackRows, ids: tf.Tensor) -> exchange.Found:
-        """The rows of ids of the stack."""
+        """Looks up ids of the stack."""
         return exchange.lookup(
             rows.values, ids, self.exchange_for(ids.shape[0])
         )
@@ -99,7 +100,7 @@ class Stack:
     def sum_gradients(
         self, ids: tf.Tensor, gradients: tf.Tensor
     ) -> exchange.Found:
-        """The summed gradients of all rows, by ids of the stack."""
+        """Returns the summed gradients of all rows, from ids of the stack."""
         return exchange.sum_gradients(
             ids, gradients, self.rows, self.exchange_for(ids.shape[0])
         )
@@ -112,7 +113,7 @@ class Stack:
         rate: tf.Tensor | float,
         nonfinite: str,
     ) -> exchange.Updated:
-        """Trains the rows of ids of the stack."""
+        """Updates the rows of ids of the stack."""
         return exchange.update(
             rows.values,
             rows.slots,
@@ -133,16 +134,16 @@ def stacks_of(
     buffer: int = 0,
     portable: bool = False,
 ) -> list[Stack]:
-    """The stacks of a plan: of one width, update rule and learning rate.
+    """Groups tables of one width, update rule and learning rate into stacks.
 
-    Tables of more than MOST_ROWS rows together are several stacks.
+    Tables with more than MOST_ROWS rows together are split into several stacks.
 
     Args:
       plan: the plan of tables with a vocabulary.
       replicas, buffer, portable: as for Stack.
 
     Raises:
-      tfembed.errors.ArgumentError: `check_rows`.
+      tfembed.errors.ArgumentError: as `check_rows`.
     """
     found: dict[Any, list[list[int]]] = {}
     for i, (config, rule) in enumerate(
@@ -174,7 +175,7 @@ def stacks_of(
 
 
 def check_rows(config: Any) -> None:
-    """Raises tfembed.errors.ArgumentError where a TableConfig has too many."""
+    """Raises tfembed.errors.ArgumentError if a table has too many rows."""
     if config.vocabulary_size <= MOST_ROWS:
         return
     raise errors.ArgumentError(
@@ -186,12 +187,12 @@ def check_rows(config: Any) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StackVariables:
-    """The variables that an engine keeps for a stack.
+    """The variables of a stack.
 
     Attributes:
-      stack: the tables.
-      values: a variable of `stack.shapes()[0]`.
-      slots: variables of the shapes behind it.
+      stack: the stack.
+      values: a variable of shape `stack.shapes()[0]`.
+      slots: variables of the other shapes of `stack.shapes()`.
     """
 
     stack: Stack
@@ -205,14 +206,14 @@ class StackVariables:
         )
 
     def assign(self, updated: exchange.Updated) -> None:
-        """Keeps what an update made of them."""
+        """Assigns an update's values and slots to the variables."""
         self.values.assign(updated.values)
         for slot, value in zip(self.slots, updated.slots, strict=True):
             slot.assign(value)
 
 
 def _read(variable: Any) -> tf.Tensor:
-    # The tables are trained by apply_gradients: no tape watches them.
+    # apply_gradients trains the tables, so no tape must watch them.
     if isinstance(variable, tf.distribute.DistributedValues):
         return variable.read_value()
     return tf.raw_ops.ReadVariableOp(

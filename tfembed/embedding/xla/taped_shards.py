@@ -36,7 +36,7 @@ __all__ = [
 
 
 def are_sharded(engine: str, strategy: Any) -> bool:
-    """Whether an engine of V0 spreads rows over the replicas."""
+    """Says whether an engine of V0 shards rows over the replicas."""
     return (
         engine == "xla"
         and is_tpu(strategy)
@@ -45,15 +45,15 @@ def are_sharded(engine: str, strategy: Any) -> bool:
 
 
 class TapedShards:
-    """Tables of one width are a stack, whose rows one exchange brings.
+    """Tables sharded over replicas; those of one width share an exchange.
 
     Args:
       owner: the trackable object that saves the tables.
-      plan: its tables.
+      plan: the plan of the tables.
       strategy: a TPUStrategy.
 
     Raises:
-      tfembed.errors.UnsupportedError: there are no XLA kernels here.
+      tfembed.errors.UnsupportedError: the XLA kernels are missing.
     """
 
     def __init__(self, owner: Any, plan: EmbeddingPlan, strategy: Any) -> None:
@@ -66,7 +66,7 @@ class TapedShards:
         self.plan = plan
         self.strategy = strategy
         self.variables = ShardedVariables(owner, strategy)
-        # An optimizer trains all stacks: only the width tells them apart.
+        # One optimizer trains all stacks, so only the width separates them.
         without_rules = dataclasses.replace(
             plan, optimizers=(None,) * len(plan.tables)
         )
@@ -94,7 +94,7 @@ class TapedShards:
         }
 
     def index_of(self, table: Any) -> int | None:
-        """The index of a table in the plan; None: it is another's."""
+        """Returns a table's index in the plan; None for other objects' tables."""
         indices = [
             i for i, t in enumerate(self.tables) if t.parameters is table
         ]
@@ -103,17 +103,17 @@ class TapedShards:
     def find_rows(
         self, wanted: Sequence[tuple[Any, tf.Tensor]]
     ) -> list[tf.Tensor]:
-        """Finds rows as a `static_lookup.FindRows` does, inside of strategy.run.
+        """Finds rows as a `static_lookup.FindRows`, inside of strategy.run.
 
         Raises:
-          tfembed.errors.StateError: outside of it.
+          tfembed.errors.StateError: outside of strategy.run.
         """
         self.check_inside_run("A lookup")
         indices = [self._index_of_config(config) for config, _ in wanted]
         anchors = {}
         for index in indices:
             table = self.tables[index].parameters
-            # As a tape does for a variable that is read.
+            # As for a variable that is read.
             variable_accessed(table)
             anchors[index] = tf.raw_ops.ReadVariableOp(
                 resource=table.handle, dtype=tf.float32
@@ -133,17 +133,17 @@ class TapedShards:
         return found.rows
 
     def read(self, s: int, slots: Sequence[Any]) -> StackRows:
-        """Reads this replica's rows of a stack, and of slots beside it."""
+        """Reads this replica's rows and slots of a stack."""
         return StackRows(
             self.values[s].read_value(),
             tuple(slot.read_value() for slot in slots),
         )
 
     def check_inside_run(self, what: str) -> None:
-        """Raises where a call is not part of the replicas' step.
+        """Raises if a call is not inside of strategy.run.
 
         Raises:
-          tfembed.errors.StateError: it is not.
+          tfembed.errors.StateError: outside of strategy.run.
         """
         context = tf.distribute.get_replica_context()
         if context is not None and context.strategy is self.strategy:
@@ -156,12 +156,12 @@ class TapedShards:
         )
 
     def new_slot(self, s: int, name: str, initial: float) -> Any:
-        """A variable beside a stack's rows, saved as one tensor a table.
+        """Makes a slot variable for a stack, saved as one tensor per table.
 
         Args:
           s: the stack's index.
-          name: the name of the slot, behind the table's.
-          initial: what all of it starts from.
+          name: the name of the slot, after the table's.
+          initial: the initial value of all elements.
         """
         stack = self.stacks[s]
         shape = stack.shapes()[0]
@@ -241,8 +241,8 @@ class FoundRows:
     """The result of a lookup.
 
     Attributes:
-      rows: the rows of each table that was asked for, [n, dim].
-      rounds: the rounds of each stack that was asked for, by its index.
+      rows: the rows of each requested table, [n, dim].
+      rounds: the rounds of each used stack, by the stack's index.
     """
 
     rows: list[tf.Tensor]
@@ -250,7 +250,7 @@ class FoundRows:
 
 
 class TapedProgram:
-    """Makes one exchange for each width, on the way there and on the way back.
+    """Looks up and updates by one exchange per stack in each direction.
 
     Args:
       tables: the TableConfigs.
@@ -262,7 +262,7 @@ class TapedProgram:
         self.stacks = list(stacks)
 
     def stacks_of(self, tables: Sequence[int]) -> dict[int, list[int]]:
-        """Returns those of `tables` in each stack, in order, by its index."""
+        """Groups `tables` by the index of their stack, in order."""
         found: dict[int, list[int]] = {}
         for s, stack in enumerate(self.stacks):
             here = [table for table in stack.tables if table in tables]
@@ -276,13 +276,12 @@ class TapedProgram:
         anchors: Mapping[int, tf.Tensor],
         ids: Mapping[int, tf.Tensor],
     ) -> FoundRows:
-        """Rows of ids, each table's with a gradient for its anchor.
+        """Returns the rows of ids, with a gradient for each table's anchor.
 
         Args:
-          rows: the rows of each stack that has some of the tables, by its index:
-            this replica's.
-          anchors: the anchors of each table, by its index, [0, dim].
-          ids: the ids of each table, int32 [n]; negative ones give zeros.
+          rows: this replica's rows of each used stack, by the stack's index.
+          anchors: the anchor of each table, by the table's index, [0, dim].
+          ids: the ids of each table, int32 [n]; negative ids give zeros.
         """
         found: dict[int, tf.Tensor] = {}
         rounds = {}
@@ -322,16 +321,15 @@ class TapedProgram:
         gradients: Mapping[int, tf.IndexedSlices],
         rate: tf.Tensor,
     ) -> dict[int, StackRows]:
-        """Trains the stacks that have gradients; returns them by their index.
+        """Updates the stacks that have gradients; returns them by their index.
 
         Tables without a gradient keep their rows and slots.
 
         Args:
-          rule: how rows move: a fused rule that leaves rows without a gradient
-            alone, or an optimizer's own update, which has all rows.
+          rule: a fused rule, which does not change rows without a gradient, or
+            a RowRule, an optimizer's own update, which updates all rows.
           rows: the rows of each such stack.
-          gradients: the gradients by the index of each table, of this replica's
-            ids.
+          gradients: table index -> gradients of this replica's ids.
           rate: the learning rate.
         """
         of_stacks = {
@@ -348,7 +346,7 @@ class TapedProgram:
     def merged(
         self, s: int, before: StackRows, after: StackRows, tables: Sequence[int]
     ) -> StackRows:
-        """A stack's rows: those of `tables` as after, the others as before."""
+        """Merges a stack's rows: updated for `tables`, unchanged for others."""
         return self._whole(
             [
                 self._part(s, after if table in tables else before, table)
@@ -365,7 +363,7 @@ class TapedProgram:
         rate: tf.Tensor,
     ) -> StackRows:
         stack = dataclasses.replace(self.stacks[s], rule=rule.optimizer)
-        # As an optimizer does, which lets a NaN into its variables.
+        # As an optimizer, which does not check for NaNs.
         updated = stack.update(
             rows, *self._entries(s, gradients), rate, "allow"
         )
@@ -406,7 +404,7 @@ class TapedProgram:
         }
 
     def _part(self, s: int, rows: StackRows, table: int) -> StackRows:
-        """A table's rows and slots."""
+        """Returns a table's rows and slots."""
         values, *slots = self._parts(s, [rows.values, *rows.slots], table)
         return StackRows(values, tuple(slots))
 
@@ -419,7 +417,7 @@ class TapedProgram:
         return [one[begin:end] for one in whole]
 
     def _whole(self, parts: Sequence[StackRows | TableRows]) -> StackRows:
-        """A stack of its tables' rows."""
+        """Concatenates tables' rows to a stack."""
         return StackRows(
             tf.concat([part.values for part in parts], 0),
             tuple(
@@ -431,7 +429,7 @@ class TapedProgram:
     def _entries(
         self, s: int, gradients: Mapping[int, tf.IndexedSlices]
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Ids of a stack and their gradients."""
+        """Returns the ids of a stack and their gradients."""
         stack = self.stacks[s]
         ids = []
         for table, slices in gradients.items():

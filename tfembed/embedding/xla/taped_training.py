@@ -1,4 +1,4 @@
-"""How an optimizer trains rows that are spread over replicas."""
+"""Training of rows that are sharded over replicas, by any optimizer."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ __all__ = [
     "sort_gradients",
 ]
 
-# Their fused rules leave rows without a gradient as they are, and so do these
-# optimizers. What all rows of a dense variable do in a step (momentum, decaying
-# means) is left to the optimizer's own update.
+# These optimizers do not change rows without a gradient, so their fused rules
+# can be used. Others (momentum, decaying means) change all rows of a dense
+# variable in a step, so their own update runs.
 _MOVE_TOUCHED_ROWS = (optimizers.SGD, optimizers.Adagrad)
 
 
 class TapedTraining:
     """An optimizer of the tables of one object, and its slots.
 
-    Each owner of rows runs the optimizer's update on them, by gradients that the
-    exchange has summed; nothing of tables is added up by the optimizer.
+    Each owner of rows runs the optimizer's update on them, with gradients that
+    the exchange has summed; the optimizer does not sum gradients of tables.
 
     Args:
       owner: the trackable object that saves slots, as `<table>/<optimizer>/<slot>`.
-      shards: its tables.
-      optimizer: an optimizer of Keras 3, tf_keras (legacy ones too) or
+      shards: the sharded tables of the owner.
+      optimizer: an optimizer of Keras 3, tf_keras (also `legacy`) or
         tf.compat.v1.train.
 
     Raises:
-      tfembed.errors.UnsupportedError: one that cannot train single rows, or
-        clips gradients; it says why.
+      tfembed.errors.UnsupportedError: an optimizer that cannot train single
+        rows, or clips gradients; the text says why.
     """
 
     def __init__(self, owner: Any, shards: TapedShards, optimizer: Any) -> None:
@@ -62,7 +62,7 @@ class TapedTraining:
                 "are spread over replicas. Give the optimizer that it was made "
                 "of."
             )
-        # Kept, so that its id stays its own.
+        # Keeps the optimizer alive, so that its id is not reused.
         self.optimizer = optimizer
         self._shards = shards
         with shards.strategy.scope():
@@ -92,8 +92,8 @@ class TapedTraining:
         """Takes one step, inside of strategy.run.
 
         Args:
-          gradients: the gradients by the index of each table that has one.
-          dense: pairs of gradients and variables that are the optimizer's own.
+          gradients: table index -> gradient, for tables that have one.
+          dense: pairs of a gradient and a dense variable.
         """
         scale = self._wrapped.loss_scale
         if scale:
@@ -125,7 +125,7 @@ class TapedTraining:
     def _train_in_place(
         self, rule: VariableRows, gradients: Mapping[int, tf.IndexedSlices]
     ) -> None:
-        """Kernels of TensorFlow write to variables: to whole stacks here."""
+        """Updates whole stacks in place, by TensorFlow's variable kernels."""
         program = self._shards.program
         for s, tables in program.stacks_of(list(gradients)).items():
             own = {table: gradients[table] for table in tables}
@@ -160,8 +160,8 @@ class Trainings:
           owner, shards, optimizer: as for TapedTraining.
 
         Raises:
-          tfembed.errors.ArgumentError: another optimizer has its name, under
-            which slots are saved.
+          tfembed.errors.ArgumentError: another optimizer has the same name,
+            under which slots are saved.
           tfembed.errors.UnsupportedError: as TapedTraining.
         """
         known = self._known.get(id(optimizer))
@@ -182,8 +182,8 @@ class Trainings:
 def made_for_all_replicas(make: Callable[[], Any]) -> Any:
     """Calls `make` once, outside of functions and of the replicas' step.
 
-    Inside of strategy.run every replica must call it, outside of conditionals and
-    loops that the replica's function has itself.
+    Inside of strategy.run every replica must call it, outside of the function's
+    conditionals and loops.
     """
     context = tf.distribute.get_replica_context()
 
@@ -198,7 +198,7 @@ def made_for_all_replicas(make: Callable[[], Any]) -> Any:
 
 
 def name_of(optimizer: Any) -> str:
-    """The name under which slots are saved."""
+    """Returns an optimizer's name, under which slots are saved."""
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return str(optimizer.get_name())
     name = str(getattr(optimizer, "name", type(optimizer).__name__))
@@ -208,15 +208,15 @@ def name_of(optimizer: Any) -> str:
 def sort_gradients(
     shards: TapedShards, pairs: Sequence[tuple[Any, Any]]
 ) -> tuple[dict[int, tf.IndexedSlices], list[tuple[Any, Any]]]:
-    """The gradients of tables by their indices, and the pairs of others.
+    """Splits pairs into tables' gradients, by index, and dense pairs.
 
     Args:
       shards: the tables.
       pairs: gradients, none of which is None, and their variables.
 
     Raises:
-      tfembed.errors.ArgumentError: a table's gradient that is no
-        tf.IndexedSlices, a table twice, or a table of another object.
+      tfembed.errors.ArgumentError: a table's gradient that is not
+        tf.IndexedSlices, a repeated table, or a table of another object.
     """
     gradients: dict[int, tf.IndexedSlices] = {}
     others = []
@@ -246,11 +246,11 @@ def sort_gradients(
 
 
 def rule_of(wrapped: WrappedOptimizer, optimizer: Any) -> FusedRule | RowRule:
-    """How an optimizer moves all rows of a table, with and without gradients.
+    """Returns the rule by which an optimizer updates all rows of a table.
 
     Args:
-      wrapped: the optimizer.
-      optimizer: the same as it was given.
+      wrapped: the wrapped optimizer.
+      optimizer: the user's optimizer.
     """
     rule = wrapped.rule
     if not isinstance(rule, FusedRule):
@@ -267,7 +267,7 @@ def rule_of(wrapped: WrappedOptimizer, optimizer: Any) -> FusedRule | RowRule:
 def _slots_of(
     rule: FusedRule | RowRule,
 ) -> tuple[list[float], tuple[str, ...]]:
-    """The initial value of each slot, and the optimizer's name of it."""
+    """Returns each slot's initial value and the optimizer's name of it."""
     if isinstance(rule, FusedRule):
         starts = dict(rule.optimizer.slot_initial_values)
         return list(starts.values()), rule.slot_labels or tuple(starts)
