@@ -236,9 +236,7 @@ def fused_rule(optimizer: Any) -> FusedRule | None:
 
 def _rule_of_class(optimizer: Any) -> Callable[[Any], FusedRule | None] | None:
     cls = type(optimizer)
-    modules = cls.__module__.split(".")
-    # Legacy optimizers have names of the same classes, and other options.
-    if modules[0] not in ("keras", "tf_keras") or "legacy" in modules:
+    if cls.__module__.partition(".")[0] not in ("keras", "tf_keras"):
         return None
     # The legacy optimizers of tf_keras have the same names, and other options.
     if private.base_of(optimizer) is not None:
