@@ -171,9 +171,9 @@ def test_a_csv_bag_of_strings_has_no_empty_strings(tmp_path):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"user": "int64"}, "'user' is of .*string, and int64 is asked for"),
+        ({"user": "int64"}, "'user' is of .*string, but int64 is requested"),
         ({"genres": "int64"}, "'genres' is of list.*: name it as a Bag"),
-        ({"item": tfembed.data.Bag()}, "'item' is of int64: it is no Bag"),
+        ({"item": tfembed.data.Bag()}, "'item' is of int64: it is not a Bag"),
         ({"item": "int32"}, "'item' does not fit int32.*1000000000000000"),
     ],
 )

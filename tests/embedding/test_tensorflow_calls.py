@@ -120,7 +120,7 @@ def test_a_table_without_a_name_warns_and_says_what_it_will_be_called(caplog):
     with caplog.at_level(logging.WARNING, logger="tfembed"):
         table = tfembed.TableConfig(4, 2)
         tfembed.TPUEmbedding(tfembed.FeatureConfig(table), None)
-    assert caplog.text.count("without a name is called after its place") == 1
+    assert caplog.text.count("without a name is named by its position") == 1
     assert table.name == "table_0"
 
 

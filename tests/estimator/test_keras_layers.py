@@ -319,7 +319,7 @@ def test_layers_that_were_made_outside_are_refused(tmp_path):
     def outside(features, labels, mode, params):
         return _spec(mode, layer(features["x"]), labels)
 
-    with pytest.raises(errors.StateError, match="inside of model_fn"):
+    with pytest.raises(errors.StateError, match="layers in model_fn"):
         make(outside, tmp_path).train(batches, steps=1)
 
 

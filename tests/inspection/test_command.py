@@ -225,7 +225,7 @@ def test_verify_of_files_without_checksums_says_that_there_are_none(
         (["{run}", "--to", "x.csv"], "--to writes one table"),
         (["{run}", "--table", "items", "--to", "x.xls"], "ends in"),
         (["{run}/checkpoint"], "is not a checkpoint"),
-        (["/dev/null"], "is no file"),
+        (["/dev/null"], "is not a file"),
         (["gs://bucket/ckpt"], "is a remote path"),
         ([], "Give the path of a file"),
         (["{run}", "--diff", "a", "b"], "Give the path of a file"),

@@ -204,7 +204,7 @@ def test_a_fifo_in_the_place_of_a_file_is_refused(tmp_path, saved):
     data.unlink()
     os.mkfifo(data)
 
-    with pytest.raises(CheckpointError, match="is no file"):
+    with pytest.raises(CheckpointError, match="is not a file"):
         open_saved(prefix)
 
 

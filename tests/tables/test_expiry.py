@@ -121,8 +121,8 @@ def test_what_expires_is_handed_out_with_its_values():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({}, "never comes"),
-        ({"at_checkpoints": False}, "never comes"),
+        ({}, "never happens"),
+        ({"at_checkpoints": False}, "never happens"),
         ({"every": 0}, "`every`"),
         ({"every": 2.0}, "`every`"),
         ({"every": True}, "`every`"),

@@ -161,7 +161,7 @@ def test_a_checkpoint_of_several_tables_is_read_by_name(tmp_path):
     )
     new = table()
     with pytest.raises(
-        errors.ArgumentError, match=r"\['items', 'old'\]; say by `name`"
+        errors.ArgumentError, match=r"\['items', 'old'\]; choose one by `name`"
     ):
         warm_start(new, path)
     for name in ("old", "users"):  # The table's name, what the checkpoint says.
@@ -311,7 +311,7 @@ def frame_with_text():
             {},
             (KEYS, ROWS[:, :1]),
             "ArgumentError",
-            "`pad` must say.*last 1 col",
+            "`pad` must be.*last 1 col",
         ),
         ({"pad": "zeros"}, (KEYS, ROWS[:, :1]), "ArgumentError", "'zeros'"),
         ({}, (KEYS, np.ones([3, 3])), "ArgumentError", "width 3.*has 2"),

@@ -477,11 +477,10 @@ def check_one_device(handles: Sequence[tf.Tensor], name: str) -> None:
     if len({host_device(handle.device) for handle in handles}) > 1:
         devices = sorted({handle.device or "/CPU:0" for handle in handles})
         raise errors.UnsupportedError(
-            f"The shards of table '{name}' lie on {', '.join(devices)}; raw "
-            "files, and checkpoints in eager mode, are written and read where "
-            "all shards of a table lie on one device. Give its `devices` one "
-            "name several times, or save what `export` gives and `upsert` it "
-            "again."
+            f"The shards of table '{name}' are on {', '.join(devices)}; raw "
+            "files, and checkpoints in eager mode, need all shards of a table "
+            "on one device. Give `devices` one name several times, or save "
+            "the result of `export` and `upsert` it later."
         )
 
 

@@ -141,9 +141,9 @@ class TableConfig:
         self._check_numbers()
         if self.name is None:
             _LOG.warning(
-                "A TableConfig without a name is called after its place among "
+                "A TableConfig without a name is named by its position among "
                 "the features (table_0, table_1, ...), in checkpoints too. "
-                "Name it, so that its rows are found when features come and go."
+                "Name it, so that checkpoints still match when features change."
             )
 
     def __repr__(self) -> str:

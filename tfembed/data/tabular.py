@@ -358,7 +358,7 @@ def _from_arrow(array: Any, kind: Any, path: str, name: str) -> Any:
     if is_list != isinstance(kind, Bag):
         raise DataError(
             f"column {name!r} is of {array.type}: "
-            + ("name it as a Bag" if is_list else "it is no Bag"),
+            + ("name it as a Bag" if is_list else "it is not a Bag"),
             path=path,
         )
     if not is_list:
@@ -390,7 +390,8 @@ def _values(
     )
     if is_text != (dtype == tf.string):
         raise DataError(
-            f"column {name!r} is of {array.type}, and {dtype.name} is asked for",
+            f"column {name!r} is of {array.type}, but {dtype.name} is "
+            "requested",
             path=path,
         )
     try:

@@ -104,9 +104,9 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
             scaffold, *_, hooks = self._evaluation
             if any(isinstance(hook, EngineHook) for hook in hooks):
                 raise UnsupportedError(
-                    "InMemoryEvaluator cannot evaluate beside a training "
-                    "whose tables lie in a TPU's embedding engine: the engine "
-                    "would be set up anew in between. Evaluate checkpoints by "
+                    "InMemoryEvaluator cannot evaluate during a training whose "
+                    "tables are in a TPU's embedding engine: each evaluation "
+                    "would reconfigure the engine. Evaluate checkpoints by "
                     "train_and_evaluate."
                 )
             if scaffold.saver is not None:

@@ -223,12 +223,12 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         if path is None:
             if step:
                 tf.compat.v1.logging.info(
-                    "Checkpoint of step %d has no state of the input: the "
-                    "input begins anew.",
+                    "The checkpoint of step %d has no state of the input: the "
+                    "input starts from the beginning.",
                     step,
                 )
             return
-        tf.compat.v1.logging.info("The input goes on as of %s.", path)
+        tf.compat.v1.logging.info("The input continues at %s.", path)
         self._saver.restore(session, path)
 
     def save(self, session: Any, step: int) -> None:

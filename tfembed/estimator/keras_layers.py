@@ -80,8 +80,8 @@ def call_with_keras_layers(
             if _is_of_another_graph(error):
                 raise StateError(
                     "model_fn uses a layer of Keras 3 that was made outside of "
-                    "it, and whose variables are not of this graph. Make "
-                    "layers inside of model_fn, in each call."
+                    "it, and whose variables belong to another graph. Make "
+                    "layers in model_fn, in each call."
                 ) from error
             if "specify an aggregation method" in str(error):
                 raise _no_copies() from error

@@ -67,12 +67,12 @@ def check_tables_are_shared(config: RunConfig, graph: tf.Graph) -> None:
         if tf.DeviceSpec.from_string(op.device).job != TaskType.PS:
             name = op.get_attr("table_name").decode()
             raise StateError(
-                f"Table '{name}' lies on '{op.device}', where each of "
-                f"the cluster's {config.num_worker_replicas} workers would "
-                "train a table of its own. Leave out `devices`, or list "
-                "parameter servers, as '/job:ps/task:0/CPU:0'; a `device_fn` "
-                "of your own is best made by "
-                "tf.compat.v1.train.replica_device_setter, which tables know."
+                f"Table '{name}' is on '{op.device}', where each of the "
+                f"cluster's {config.num_worker_replicas} workers would train "
+                "its own copy. Leave out `devices`, or list parameter servers, "
+                "for instance '/job:ps/task:0/CPU:0'. Make a `device_fn` of "
+                "your own by tf.compat.v1.train.replica_device_setter, which "
+                "tables recognize."
             )
 
 

@@ -71,7 +71,7 @@ class KerasRows(RowRule):
         if private.keras_overrides_whole_steps(opt):
             raise errors.UnsupportedError(
                 f"{type(opt).__module__}.{self._name} cannot train tables: its "
-                "steps do more than `update_step`. Use the one of Keras 3."
+                "steps do more than `update_step`. Use Keras 3's optimizer."
             )
         self._lock = threading.RLock()
         self._rows = RowValues(tf.zeros([2, 2]), "rows")

@@ -104,9 +104,9 @@ def check_unchanged(
     if now is not None and now.optimizer == rule.optimizer:
         return
     raise errors.StateError(
-        f"The numbers of {type(optimizer).__name__} were set or restored to "
-        f"others than tables train with: {rule.optimizer}; it has "
-        f"{options(optimizer)}. Make an optimizer of these and wrap that."
+        f"The numbers of {type(optimizer).__name__} were set or restored "
+        f"after tables got their rule, {rule.optimizer}: it now has "
+        f"{options(optimizer)}. Make an optimizer with these and wrap it."
     )
 
 
@@ -185,8 +185,8 @@ def constant_of(values: Any, what: str) -> float:
     array = np.unique(np.asarray(values, np.float64))
     if array.size != 1:
         raise errors.UnsupportedError(
-            f"The slot {what} starts from values that differ; in a table every "
-            "row's slots start from one number."
+            f"The slot {what} has several initial values; in a table a slot "
+            "has the same initial value in every row and column."
         )
     return float(array[0])
 
@@ -222,7 +222,7 @@ def check_row_local(rule: RowRule, name: str) -> None:
         raise errors.UnsupportedError(
             f"{name} cannot train tables: its update of a row depends on other "
             "rows, and a table's rows that are not in the batch are not read. "
-            "Use an optimizer whose update goes element by element."
+            "Use an optimizer whose update is elementwise."
         )
 
 

@@ -220,15 +220,15 @@ def _check_whole_steps(opt: Any) -> None:
     step = private.overridden_step(opt)
     if step is not None:
         raise errors.UnsupportedError(
-            f"{name} cannot train tables: it has a `{step}` of its own, of which "
-            "tables would see nothing. Give an optimizer that changes "
+            f"{name} cannot train tables: it has its own `{step}`, which "
+            "would not affect tables. Give an optimizer that overrides "
             "`_resource_apply_dense`, and change gradients before "
             "`apply_gradients`."
         )
     if opt.gradient_transformers or not private.aggregates_as_usual(opt):
         raise errors.UnsupportedError(
             f"{name} cannot train tables: its `gradient_transformers` or "
-            "`gradient_aggregator` would see the gradients of dense variables "
-            "alone. Leave them out, and change gradients before "
+            "`gradient_aggregator` would get only the gradients of dense "
+            "variables. Leave them out, and change gradients before "
             "`apply_gradients`."
         )

@@ -145,9 +145,9 @@ class WrappedDescription(WrappedOptimizer):
     def __init__(self, opt: optimizers.Optimizer) -> None:
         if opt.learning_rate is None:
             raise errors.ArgumentError(
-                f"{type(opt).__name__}(learning_rate=None) has the rate of a "
-                "Keras model's optimizer, and there is none here. Give a number, "
-                "a variable, a function or a schedule; or give "
+                f"{type(opt).__name__}(learning_rate=None) takes the rate of a "
+                "Keras model's optimizer, which does not exist here. Give a "
+                "number, a variable, a function or a schedule; or give "
                 "DynamicEmbeddingOptimizer an optimizer of Keras."
             )
         self._opt = opt
@@ -179,7 +179,7 @@ class WrappedDescription(WrappedOptimizer):
     def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
         """Raises an error: a description trains only tables."""
         raise errors.UnsupportedError(
-            f"{self.name} of tfembed.optimizers moves tables only; got "
+            f"{self.name} of tfembed.optimizers trains only tables; got "
             f"{pairs[0][1]!r}. Give DynamicEmbeddingOptimizer a Keras "
             "optimizer, or dense variables an optimizer of their own."
         )

@@ -384,7 +384,7 @@ def _label(key: Key) -> str:
 
 
 def _short_label(key: Key) -> str:
-    """A key where many are listed: one line, and not a long one."""
+    """Returns a key as a short line, for lists of keys."""
     return shortened(printable(_label(key)))
 
 

@@ -45,7 +45,7 @@ class FileBytes:
             status = pathlib.Path(path).stat()
             # Opening a FIFO would wait for its writer.
             if not stat.S_ISREG(status.st_mode):
-                raise errors.CheckpointError(f"'{self.path}' is no file.")
+                raise errors.CheckpointError(f"'{self.path}' is not a file.")
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             weakref.finalize(self, os.close, self._descriptor)
         except FileNotFoundError:

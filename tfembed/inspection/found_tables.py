@@ -66,9 +66,9 @@ def find_tables(source: Any) -> list[FoundTable]:
 
 
 def coming_tables(source: Any) -> list[Any]:
-    """The TableConfigs of tables that are not made yet, in the order of owners.
+    """Returns the TableConfigs of tables that are not made yet, by owner.
 
-    Those of embeddings come with the first step, lookup or `build`.
+    Embeddings make their tables at the first step or lookup, or by `build`.
 
     Args:
       source: as of `find_tables`.

@@ -171,7 +171,7 @@ def _tiles(tiles: Sequence[tuple[str, str]]) -> str:
 
 
 def _counted(noun: str, number: int) -> tuple[str, str]:
-    """The tile of a count: `table` under 1, `tables` under 2."""
+    """Returns the tile (name, text) of a count, named by the noun."""
     text, name = counted(number, noun).split(" ", 1)
     return name, text
 

@@ -1,4 +1,4 @@
-"""Texts of files and of tables as a terminal or a page may show them."""
+"""Texts of files and tables, in a form that terminals and pages can show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MOST_CHARACTERS = 60
 
 
 def printable(text: str) -> str:
-    """A text in one line that no terminal takes for commands."""
+    """Returns a text on one line, without a terminal's control characters."""
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode()
         for c in text
@@ -16,17 +16,17 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """A text of at most 60 characters; "..." is in the place of what is more."""
+    """Returns a text cut to 60 characters, with "..." for the rest."""
     if len(text) <= _MOST_CHARACTERS:
         return text
     return f"{text[: _MOST_CHARACTERS - 3]}..."
 
 
 def printable_key(key: int | str | bytes) -> str:
-    r"""A key in one short line, `''` for the empty one.
+    r"""Returns a key as a short line; `''` for the empty key.
 
     Args:
-      key: an integer, or a text; bytes that are no UTF-8 are shown as `\xff`.
+      key: an integer or a text; bytes that are not UTF-8 are shown as `\xff`.
     """
     if isinstance(key, bytes):
         key = key.decode("utf-8", "backslashreplace")

@@ -196,9 +196,9 @@ def _pair(folder: pathlib.Path, stem: str, dtypes: RowDtypes) -> _Pair:
         )
     if left or (each and rows_file.size != n * width * each):
         raise errors.CheckpointError(
-            f"'{rows_file.name}' has {rows_file.size} bytes, which are no rows of "
-            f"{dtypes.rows} for the {keys_file.size} bytes of {dtypes.keys} keys "
-            "beside it. Give the dtypes of the files."
+            f"'{rows_file.name}' has {rows_file.size} bytes, which do not "
+            f"divide into rows of {dtypes.rows} for the {keys_file.size} bytes "
+            f"of {dtypes.keys} keys beside it. Give the dtypes of the files."
         )
 
     def part(file: FileBytes, crc: int | None, is_numbers: bool) -> Part:

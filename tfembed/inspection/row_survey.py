@@ -23,15 +23,15 @@ SHARDS = 8
 
 
 class Histogram:
-    """Counts numbers from 0 on, in bins a thousandth as wide as what they count.
+    """Counts numbers from 0 up, in bins of about a thousandth of their values.
 
-    So small numbers keep their places beside large ones, whatever their order.
+    So small and large numbers have the same relative precision, in any order.
 
     Attributes:
-      counts: the counts of each bin.
+      counts: the count of each bin.
       total: the sum of all numbers.
       largest: the largest of the numbers; 0 without any.
-      not_finite: how many were infinite or no numbers; no bin has them.
+      not_finite: the count of infinities and NaNs, which are in no bin.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Histogram:
         return int(self.counts.sum())
 
     def add(self, numbers: Array) -> None:
-        """Counts some numbers, none of them negative."""
+        """Counts numbers, none of which is negative."""
         is_finite = np.isfinite(numbers)
         self.not_finite += int((~is_finite).sum())
         numbers = numbers[is_finite].astype(np.float64)
@@ -56,14 +56,14 @@ class Histogram:
         self.counts += np.bincount(np.clip(bins, 0, _BINS - 1), minlength=_BINS)
 
     def quantile(self, share: float) -> float:
-        """The number that so large a share of all did not exceed, to 0.05 %."""
+        """Returns the number that this share stays within, to 0.05 %."""
         if not len(self):
             return 0.0
         reached = np.cumsum(self.counts) >= share * len(self)
         return min(float(_middles()[np.argmax(reached)]), self.largest)
 
     def binned(self, edges: Array) -> Array:
-        """Counts between edges; a bin of ours belongs where its middle lies."""
+        """Returns counts between edges; a bin counts where its middle lies."""
         positions = np.searchsorted(edges, _middles(), side="right") - 1
         positions = np.clip(positions, 0, len(edges) - 2)
         return np.bincount(positions, self.counts, len(edges) - 1).astype(
@@ -157,7 +157,7 @@ def _untrained(chunk: Chunk, starts: Mapping[str, float]) -> int:
 
 
 def _middles() -> Array:
-    """The middles of all bins; of the first, which has 0, that is 0."""
+    """Returns the middles of all bins; 0 for the first bin, which has 0."""
     bits = (np.arange(_BINS, dtype=np.int64) + _FIRST_BIN) << _LOW_BITS
     middles: Array = (bits | 1 << (_LOW_BITS - 1)).view(np.float64)
     middles[0] = 0.0

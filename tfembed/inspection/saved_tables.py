@@ -270,7 +270,7 @@ def _open(path: pathlib.Path, dtypes: RowDtypes) -> SavedTables:
             f"There is no file or checkpoint '{path}'."
         )
     if not stat.S_ISREG(path.stat().st_mode):
-        raise errors.CheckpointError(f"'{path}' is no file.")
+        raise errors.CheckpointError(f"'{path}' is not a file.")
     with path.open("rb") as file:
         magic = file.read(8)
     if magic.startswith(b"PK\x03\x04"):

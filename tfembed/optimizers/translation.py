@@ -66,8 +66,8 @@ def _hint(optimizer: object) -> str:
     for _, ours in _TRANSLATIONS:
         if ours.__name__.lower() == name.lower():
             return (
-                f" Of that name there is tfembed.{ours.__name__}(...), whose "
-                "documentation has its formula."
+                f" tfembed.{ours.__name__}(...) has that name; its "
+                "documentation has the formula."
             )
     return ""
 

@@ -134,7 +134,7 @@ class Expiry:
             )
         if self.every is None and not self.at_checkpoints:
             raise errors.ArgumentError(
-                f"Expiry(limit={self.limit!r}) never comes: give `every`, a "
+                f"Expiry(limit={self.limit!r}) never happens: give `every`, a "
                 "number of training steps, or at_checkpoints=True; or leave the "
                 "expiry out and call `expire`."
             )

@@ -161,8 +161,8 @@ def _python(given: str | os.PathLike[str] | None) -> str:
     found = shutil.which(sys.executable if given is None else os.fspath(given))
     if found is None:
         raise errors.ArgumentError(
-            f"`python` must be a Python's path; {os.fspath(given or '')!r} is "
-            "none."
+            "`python` must be the path of a Python; got "
+            f"{os.fspath(given or '')!r}."
         )
     return os.path.abspath(found)  # noqa: PTH100 - a link stays a link.
 
@@ -175,7 +175,7 @@ def _numbers_of_ids(
     unknown = sorted(set(ids) - set(plan.paths))
     if unknown:
         raise errors.ArgumentError(
-            f"`ids` names no feature by {unknown}; they are "
+            f"`ids` has the unknown features {unknown}; the features are "
             f"{sorted(plan.paths)}."
         )
     return {

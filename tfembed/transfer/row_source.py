@@ -138,8 +138,8 @@ def _of_path(path: str, name: str | None, key: str) -> RowSource:
     if name is None:
         if len(saved) != 1:
             raise errors.ArgumentError(
-                f"'{path}' has {len(saved)} tables, {list(saved)}; say by `name` "
-                "which of them."
+                f"'{path}' has {len(saved)} tables, {list(saved)}; choose one "
+                "by `name`."
             )
         (name,) = saved
     return _of_saved(saved[name], f"table '{name}' of '{path}'")
@@ -148,8 +148,8 @@ def _of_path(path: str, name: str | None, key: str) -> RowSource:
 def _of_saved(table: SavedTable, what: str) -> RowSource:
     if table.dtype in ("string", "bool"):
         raise errors.DtypeError(
-            f"The rows of {what} are {table.dtype}; rows of numbers can begin "
-            "another table."
+            f"The rows of {what} are {table.dtype}; a warm start needs rows of "
+            "numbers."
         )
     return RowSource(
         what=what,
@@ -316,8 +316,8 @@ def _of_parquet(path: str, key: str) -> RowSource:
     names = file.schema_arrow.names
     if key not in names:
         raise errors.CheckpointError(
-            f"'{path}' has no column {key!r}; its columns are {names}. Say by "
-            "`key` which of them has the keys."
+            f"'{path}' has no column {key!r}; its columns are {names}. Name "
+            "the column of keys by `key`."
         )
 
     def chunks() -> Iterator[Chunk]:

@@ -74,7 +74,7 @@ class VocabularyRows:
             raise errors.ArgumentError(
                 f"The keys of table '{self.name}' are the numbers of its rows, 0 "
                 f"to {self.num_rows - 1}; got {outside[0]} of {what}. Choose "
-                "rows, or say by `convert_keys` which row a key has."
+                "rows, or convert keys to row numbers by `convert_keys`."
             )
 
     def lookup(self, ids: tf.Tensor) -> tuple[tf.Tensor, None]:

@@ -160,8 +160,8 @@ def _table(table: Any) -> HashTable | VocabularyRows:
     raise errors.UnsupportedError(
         "`table` must be a HashTable, a dynamic_embedding.Variable with rows of "
         "numbers, or a variable [vocabulary, dim] of `embedding_tables`; got "
-        f"{type(table).__name__}. Give one of these, or write the rows by what "
-        "the object has itself: a Keras layer by `set_weights`."
+        f"{type(table).__name__}. Give one of these, or use the object's own "
+        "method: `set_weights` of a Keras layer."
     )
 
 
@@ -249,10 +249,10 @@ class _Beginning:
             return
         if checks.number(self._pad) is None:
             raise errors.ArgumentError(
-                f"`pad` must say what the last {table.dim - source.width} "
-                f"columns of table '{table.name}', of width {table.dim}, begin "
-                f"as, since {source.what} has width {source.width}: 'initial' or "
-                f"a number; got {self._pad!r}."
+                f"`pad` must be 'initial' or a number, the value of the last "
+                f"{table.dim - source.width} columns of table '{table.name}': "
+                f"its width is {table.dim}, and that of {source.what} is "
+                f"{source.width}; got {self._pad!r}."
             )
 
     def write(self) -> WarmStart:
@@ -318,8 +318,8 @@ class _Beginning:
             if not re.fullmatch(rb"-?\d{1,19}", one):
                 raise errors.DtypeError(
                     f"The keys of table '{self._table.name}' are integers, and "
-                    f"key {one!r} of {self._source.what} is no decimal number. "
-                    "Say by `convert_keys` which integer a text becomes."
+                    f"key {one!r} of {self._source.what} is not a decimal "
+                    "number. Convert texts to integers by `convert_keys`."
                 )
         return np.array([int(one) for one in keys])
 
@@ -346,7 +346,7 @@ class _Beginning:
 
 
 def _prints(keys: Array) -> Array:
-    """A number of 8 bytes for each key, the same for the same key."""
+    """Returns an int64 for each key, equal for equal keys."""
     if keys.dtype != object:
         return keys
     return np.fromiter(map(hash, keys), np.int64, len(keys))

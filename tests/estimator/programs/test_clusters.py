@@ -94,7 +94,7 @@ def test_a_table_of_each_worker_alone_is_refused(tmp_path):
         str(tmp_path), device_fn=lambda op: "/job:worker/task:0"
     )
 
-    with pytest.raises(errors.StateError, match="Table 'far'.* of its own"):
+    with pytest.raises(errors.StateError, match="Table 'far'.*its own copy"):
         model.train(counting.input_fn, steps=1)
 
 

@@ -375,11 +375,11 @@ class EngineHook(tf.compat.v1.train.SessionRunHook):
             return
         if self.watch.is_in_loop:
             raise errors.StateError(
-                "The input ended inside of a loop of steps on the TPU, so no "
+                "The input ended within a loop of steps on the TPU, so no "
                 "checkpoint is saved: tables in its embedding engine are ahead "
-                "of the other variables. The checkpoint before is whole. Have "
-                "the input last for all steps, by Dataset.repeat(), or give "
-                "train(steps=) as many as there are batches."
+                "of the other variables. The previous checkpoint is complete. "
+                "Repeat the input by Dataset.repeat(), or set train(steps=) to "
+                "the number of batches."
             )
         session.run(self._retrieve)
 

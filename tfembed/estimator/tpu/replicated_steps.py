@@ -400,9 +400,9 @@ def refusing_captures(what: str, graph: Any, ops: frozenset[Any]) -> Any:
             if tensor.op in ops:
                 raise errors.ArgumentError(
                     f"{what}: Op {op.name} depends on TPU computation "
-                    f"{tensor.name}, which is not allowed. Such a tensor is "
-                    "there in a replica alone: hand it out by host_call, and "
-                    "make summaries there."
+                    f"{tensor.name}, which is not allowed. Such a tensor "
+                    "exists only in a replica: pass it to host_call, and make "
+                    "summaries there."
                 )
 
 
@@ -471,10 +471,10 @@ def train_step(parts: StepParts) -> EstimatorSpec:
         raise errors.ArgumentError(
             "CrossShardOptimizer must be used for model training on TPUs: no "
             f"op of the model_fn's train_op sums over the "
-            f"{context.num_replicas} replicas, so each would train a model of "
-            "its own. Wrap the optimizer, as "
-            "tf.compat.v1.tpu.CrossShardOptimizer(optimizer), or, where that "
-            "is meant, set TPUConfig(check_cross_replica=False)."
+            f"{context.num_replicas} replicas, so each would train its own "
+            "model. Wrap the optimizer, as "
+            "tf.compat.v1.tpu.CrossShardOptimizer(optimizer), or, to train "
+            "several models, set TPUConfig(check_cross_replica=False)."
         )
     ops: list[Any] = step.of_replicas("train_op")
     if parts.tables is not None:

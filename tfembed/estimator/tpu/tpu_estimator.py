@@ -744,7 +744,7 @@ class TPUEstimator(Estimator):
             )
             if tables.on_host:
                 tf.compat.v1.logging.info(
-                    "These tables lie in host memory, and not in the TPU's "
+                    "These tables are in host memory, not in the TPU's "
                     "embedding engine: %s.",
                     tables.on_host,
                 )
@@ -985,11 +985,11 @@ def _is_for_engine(context: ModeContext) -> bool:
     if version == 1 and not context.model_parallelism_enabled:
         return True
     tf.compat.v1.logging.info(
-        "Tables lie in host memory: %s.",
+        "Tables are in host memory: %s.",
         "a replica has several cores"
         if version == 1
-        else "the TPU's hardware says that it has no embedding engine of "
-        f"version 1, but {version or 'none'}",
+        else "the TPU has no embedding engine of version 1, but "
+        f"{version or 'none'}",
     )
     return False
 

@@ -63,9 +63,9 @@ def replicate_on_tpu(
     """
     if context.config.tpu_config.input_partition_dims is not None:
         raise errors.UnsupportedError(
-            "This release splits no features over the cores of a replica of a "
-            "TPU. Leave TPUConfig.input_partition_dims out, or set "
-            "TFEMBED_SIMULATED_CORES, where replicas are simulated."
+            "This release does not split features over the cores of a TPU "
+            "replica. Leave TPUConfig.input_partition_dims out, or set "
+            "TFEMBED_SIMULATED_CORES, which simulates replicas."
         )
     builder = _Program(step, inputs, context, engine)
     first = len(tf.compat.v1.get_default_graph().get_operations())
