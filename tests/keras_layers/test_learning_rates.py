@@ -155,6 +155,19 @@ def test_tables_with_a_rate_of_their_own_say_so_where_a_schedule_sets_it():
     assert "['items', 'users']" in said[0] and "A schedule sets" in said[0]
 
 
+def test_in_half_precision_callbacks_are_told_and_constant_rates_are_not():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = model_of(0.1)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Tables")
+            fit(model, epochs=1)
+        with pytest.warns(UserWarning, match="ReduceLROnPlateau sets"):
+            fit(model, keras.callbacks.ReduceLROnPlateau("loss"), epochs=1)
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
 @pytest.mark.parametrize("eagerly", [False, True])
 def test_a_layer_with_an_optimizer_of_its_own_says_so_too(eagerly):
     ids = keras.Input((), dtype="int64")

@@ -48,6 +48,24 @@ def test_a_checkpoint_holds_the_tables(tmp_path):
     )
 
 
+@pytest.mark.parametrize("vocabulary", [16, None])
+@pytest.mark.parametrize("is_built", [False, True])
+def test_a_checkpoint_of_a_layer_is_restored(vocabulary, is_built, tmp_path):
+    layer, other = (small_model.layer(vocabulary) for _ in range(2))
+    batch = small_model.batch()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(batch)["user"])
+    tape.gradient(loss, layer.trainable_variables)
+    path = tf.train.Checkpoint(layer=layer).save(tmp_path / "model")
+    if is_built:
+        other(batch, training=False)
+    tf.train.Checkpoint(layer=other).restore(path).expect_partial()
+    np.testing.assert_array_equal(
+        other(batch, training=False)["user"],
+        layer(batch, training=False)["user"],
+    )
+
+
 def _fitted(vocabulary):
     model = small_model.model(small_model.layer(vocabulary))
     model.compile("adam", "mse")

@@ -120,13 +120,16 @@ class ModelOptimizer:
         tables = self._rates.own
         if not tables or "rate" in self._told:
             return
-        variable = variable_of(optimizer.learning_rate)
-        if variable is None:
+        rate = optimizer.learning_rate
+        if not isinstance(rate, (keras.Variable, tf.Variable)):
             self._tell_of_rate("A schedule sets")
             return
         setters = [c for c in callbacks_running() if isinstance(c, _SETTERS)]
         if setters:
             self._tell_of_rate(type(setters[0]).__name__ + " sets")
+            return
+        variable = variable_of(rate)
+        if variable is None:  # Cast, by mixed_float16.
             return
         if self._first is None:
             with tf.init_scope():

@@ -213,3 +213,16 @@ def test_build_settles_the_shapes_of_tables_that_were_read_before():
     found = look(tf.constant([1, 2], tf.int64))
     np.testing.assert_array_equal(found, after.numpy()[[1, 2]])
     embedding.build(per_replica_batch_size=2)
+
+
+def test_a_loop_in_a_function_says_how_it_would_see_the_size_of_batches():
+    embedding = _embedding()
+
+    @tf.function
+    def run():
+        for ids in tf.data.Dataset.range(5).batch(2):
+            embedding.enqueue([ids])
+            embedding.dequeue()
+
+    with pytest.raises(errors.ArgumentError, match="drop_remainder=True"):
+        run()

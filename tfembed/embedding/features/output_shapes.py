@@ -42,7 +42,8 @@ WAYS_OUT = (
     "with samples that count 0 in the loss; or (3) let batches have any size: "
     "tables in host memory (engine='host', the default without a TPU) that are "
     "not pipelined take them, where neither build nor a FeatureConfig says a "
-    "size, each function is traced for the size, and all replicas have the same."
+    "size, each function is traced for the size (no reduce_retracing, no "
+    "input_signature), and all replicas have the same."
 )
 
 
@@ -332,7 +333,11 @@ def _check_fully_defined(path: str, shape: tf.TensorShape) -> None:
         raise errors.ArgumentError(
             f"Input Feature {path} has output shape set as {shape} which is "
             "not fully defined. Please specify the fully defined shape in "
-            "either FeatureConfig or for the build method."
+            "either FeatureConfig or for the build method. A function that is "
+            "traced for batches of unknown size (a loop over a data set in it, an "
+            "input_signature) does not see one: batch(..., drop_remainder=True) "
+            "says it, and a function that is called with each batch is traced "
+            "for its size, that of a smaller last one too."
         )
 
 

@@ -105,6 +105,19 @@ class LayerTables(tf.__internal__.tracking.AutoTrackable):
             restoring=self.embedding.table_rates.hidden,
         )
 
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **kwargs: Any
+    ) -> dict[str, Any]:
+        """The tables; in a SavedModel the variable too, which functions capture.
+
+        Checkpoints have the variable by the layer's weight. TensorFlow restores
+        none that is there twice.
+        """
+        children = super()._trackable_children(save_type, **kwargs)
+        if save_type == "checkpoint":
+            children.pop("_variable", None)
+        return children
+
     def _write_object_proto(self, proto: Any, options: Any) -> None:
         """Tells a SavedModel that this is an object with tables, no variable."""
         del options
