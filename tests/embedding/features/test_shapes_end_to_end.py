@@ -221,7 +221,7 @@ def test_a_loop_in_a_function_says_how_it_would_see_the_size_of_batches():
     @tf.function
     def run():
         for ids in tf.data.Dataset.range(5).batch(2):
-            embedding.enqueue([ids])
+            embedding.enqueue(ids)
             embedding.dequeue()
 
     with pytest.raises(errors.ArgumentError, match="drop_remainder=True"):
