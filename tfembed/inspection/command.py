@@ -30,7 +30,7 @@ _NOT_THERE, _REFUSED, _INTERRUPTED = 1, 2, 130
 
 _MOST_NAMES = 8
 
-# By `--top`, what the first rows are.
+# The meaning of the first rows, by the value of `--top`.
 _FIRST = {
     "norm": "longest",
     "recent": "most recent",

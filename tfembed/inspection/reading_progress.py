@@ -1,4 +1,4 @@
-"""Tells on a terminal that a command which reads large files goes on."""
+"""Prints the progress of a command that reads large files."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tfembed.units import as_bytes
 
 __all__ = ["ReadingProgress"]
 
-_PAUSE = 5.0  # Seconds, as of the lines of saves.
+_PAUSE = 5.0  # Seconds; the same as for the lines of saves.
 _COUNTERS = pathlib.Path("/proc/self/io")
 
 
 class ReadingProgress:
     """Writes a line on stderr every five seconds, while it is entered.
 
-    A line says how many bytes the process has read. There are none where stderr
-    is no terminal. TFEMBED_PROGRESS_SECONDS in the environment is another pause,
-    less than 0 for no lines.
+    A line gives the number of bytes that the process has read. If stderr is
+    not a terminal, no line is written. TFEMBED_PROGRESS_SECONDS in the
+    environment sets another interval; a value below 0 turns the lines off.
     """
 
     def __init__(self) -> None:
@@ -63,9 +63,9 @@ def _pause() -> float:
 
 
 def _bytes_read() -> int:
-    """The bytes that this process has read, from files and all else."""
+    """Returns the bytes that this process has read, from files and others."""
     try:
         name, _, count = _COUNTERS.read_text().split("\n")[0].partition(": ")
-    except OSError:  # No Linux, or one that hides it.
+    except OSError:  # Not Linux, or /proc is hidden.
         return 0
     return int(count) if name == "rchar" else 0

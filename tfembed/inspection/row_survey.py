@@ -12,8 +12,8 @@ from tfembed.inspection.saved_table import Array, Chunk, SavedTable
 
 __all__ = ["Histogram", "RowSurvey", "survey"]
 
-# Bins are as wide as a 1,024th of the power of two below them: what a float64 has
-# above these bits is the same in all of a bin. They reach from 2^-64 to 2^192.
+# The width of a bin is 1/1024 of the power of two below it: the bin of a
+# float64 is given by its bits above these. Bins range from 2^-64 to 2^192.
 _LOW_BITS = 52 - 10
 _FIRST_BIN = (1023 - 64) << 10
 _BINS = 256 << 10

@@ -100,8 +100,8 @@ def row_source(source: Any, name: str | None, key: str) -> RowSource:
             raise errors.ArgumentError(
                 "A pair of layers must be (StringLookup or IntegerLookup, "
                 f"Embedding); got ({type(first).__name__}, "
-                f"{type(second).__name__}). Rows of other layers have no keys "
-                "that could be known: give (keys, rows) as arrays."
+                f"{type(second).__name__}). The keys of other layers are "
+                "unknown: give (keys, rows) as arrays."
             )
         return _of_arrays(first, second, "the pair of arrays")
     raise errors.ArgumentError(

@@ -648,7 +648,7 @@ class HostTables:
 def _placed(
     configs: Mapping[str, TableConfig], servers: Sequence[str]
 ) -> dict[str, list[str]]:
-    """Assigns devices to each table's shards, the same in all of a cluster.
+    """Assigns devices to each table's shards, equally in a whole cluster.
 
     A table without a vocabulary has a shard on each server. One with a
     vocabulary is split into as many parts as have `LEAST_BYTES` each; the
@@ -723,16 +723,17 @@ def new_variables(
     parameters: OptimizationParameters | None,
     devices: Sequence[str],
 ) -> list[list[Any]]:
-    """Makes the variables of a table with a vocabulary: its rows, then each slot.
+    """Makes the variables of a table with a vocabulary: rows, then slots.
 
     Args:
-      name: what checkpoints call the rows; a slot's name follows it.
-      config: the table.
-      parameters: they say which slots there are; None: no slots.
-      devices: each variable has a part on each device.
+      name: the name of the rows in checkpoints; the slots' names begin with
+        it.
+      config: the TableConfig.
+      parameters: the update rule, which determines the slots; None: no slots.
+      devices: the devices; each variable has a part on each device.
 
     Returns:
-      The parts of each variable, by device.
+      The parts of each variable, in the order of `devices`.
     """
     shape = (config.vocabulary_size, config.dimension)
     made = [_new_variable(name, shape, config.initializer, devices, TABLES)]
