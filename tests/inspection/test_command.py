@@ -140,6 +140,20 @@ def test_a_key_of_text_is_found_in_the_table_of_texts(capsys, run):
     assert (status, out.splitlines()[0]) == (0, "names: key 'alice'")
 
 
+def test_each_key_is_searched_in_the_tables_that_take_it(capsys, run):
+    status, out, _ = inspect(
+        capsys, run, *("--key", "alice", "--key", "7", "--key", "-5")
+    )
+
+    assert status == 1
+    assert "items: key 7\n" in out and "names: key 'alice'\n" in out
+    assert "names: there is no key '7'" not in out
+    assert out.splitlines()[-1].endswith(": there is no key '-5'")
+    assert all(
+        name in out.splitlines()[-1] for name in ("users", "names", "items")
+    )
+
+
 def test_a_key_that_is_not_there_ends_with_status_1(capsys, run):
     status, out, _ = inspect(capsys, run, "--table", "users", "--key", "-5")
 

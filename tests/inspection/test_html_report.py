@@ -13,6 +13,7 @@ import tfembed
 from inspection import saved_files
 from tfembed.inspection import drawings, html_report
 from tfembed.inspection.row_survey import Histogram, survey
+from tfembed.inspection.saved_table import SavedTable
 from tfembed.inspection.saved_tables import open_saved
 
 VOID = {"meta"}
@@ -96,6 +97,15 @@ def test_what_a_file_says_is_no_markup_of_a_report(tmp_path):
     assert "<script" not in source
     assert "<b>/" not in source and "/<b>" not in source
     assert "&lt;script&gt;alert(1)" in source
+
+
+def test_a_report_for_no_folder_is_refused_before_rows_are_read(
+    run, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(SavedTable, "chunks", None)
+
+    with pytest.raises(tfembed.errors.ArgumentError, match="no folder '.*/no'"):
+        html_report.write(open_saved(run), tmp_path / "no" / "r.html")
 
 
 def test_a_report_of_a_damaged_file_is_not_written(run, tmp_path):

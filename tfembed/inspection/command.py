@@ -337,26 +337,34 @@ def _verify(saved: SavedTables, options: argparse.Namespace) -> int:
 
 def _show_keys(saved: SavedTables, options: argparse.Namespace) -> int:
     tables = _tables(saved, options.table)
-    known = [table for table in tables if _takes_all(table, options.key)]
-    if not known:
-        _keys(tables[0], options.key)  # Raises the error of the first table.
-    are_found = [False] * len(options.key)
-    for table in known:
-        rows = table.find(_keys(table, options.key))
-        for i, row in enumerate(rows):
+    taken = [
+        [text for text in options.key if _takes(table, text)]
+        for table in tables
+    ]
+    for text in options.key:
+        if not any(text in texts for texts in taken):
+            _keys(tables[0], [text])  # Raises what is wrong with the first.
+    found: set[str] = set()
+    for table, texts in zip(tables, taken, strict=True):
+        rows = table.find(_keys(table, texts)) if texts else []
+        for text, row in zip(texts, rows, strict=True):
             if row is not None:
-                are_found[i] = True
+                found.add(text)
                 _show_row(table, row)
-    for text, is_found in zip(options.key, are_found, strict=True):
-        if not is_found:
-            names = ", ".join(table.name for table in known)
-            _write(printable(f"{names}: there is no key {text!r}"))
-    return 0 if all(are_found) else _NOT_THERE
+    missing = [text for text in options.key if text not in found]
+    for text in missing:
+        names = ", ".join(
+            table.name
+            for table, texts in zip(tables, taken, strict=True)
+            if text in texts
+        )
+        _write(printable(f"{names}: there is no key {text!r}"))
+    return _NOT_THERE if missing else 0
 
 
-def _takes_all(table: SavedTable, texts: Sequence[str]) -> bool:
+def _takes(table: SavedTable, text: str) -> bool:
     try:
-        return bool(_keys(table, texts))
+        return bool(_keys(table, [text]))
     except errors.DtypeError:
         return False
 

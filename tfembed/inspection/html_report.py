@@ -120,6 +120,8 @@ def write(
         raise errors.ArgumentError(
             f"'{target}' is a folder; give the path of a file."
         )
+    if not target.parent.is_dir():
+        raise errors.ArgumentError(f"There is no folder '{target.parent}'.")
     page = "".join(_page(saved, tables))
     pending = target.with_name(f".{target.name}.new")
     try:
