@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+import tensorflow as _tf
+
 from tfembed import not_in_release
 from tfembed.estimator import experimental, export, inputs
 from tfembed.estimator.embeddings.feature_columns import embedding_column
@@ -18,25 +20,6 @@ from tfembed.estimator.exporters import (
     Exporter,
     FinalExporter,
     LatestExporter,
-)
-from tfembed.estimator.hooks import (
-    CheckpointSaverHook,
-    CheckpointSaverListener,
-    FeedFnHook,
-    FinalOpsHook,
-    GlobalStepWaiterHook,
-    LoggingTensorHook,
-    NanLossDuringTrainingError,
-    NanTensorHook,
-    ProfilerHook,
-    SecondOrStepTimer,
-    SessionRunArgs,
-    SessionRunContext,
-    SessionRunHook,
-    SessionRunValues,
-    StepCounterHook,
-    StopAtStepHook,
-    SummarySaverHook,
 )
 from tfembed.estimator.run_config import RunConfig
 from tfembed.estimator.spec import EstimatorSpec, ModeKeys
@@ -83,6 +66,25 @@ __all__ = [
     "inputs",
     "train_and_evaluate",
 ]
+
+# The session hooks that tf.compat.v1.estimator had: tf.compat.v1.train defines them.
+CheckpointSaverHook = _tf.compat.v1.train.CheckpointSaverHook
+CheckpointSaverListener = _tf.compat.v1.train.CheckpointSaverListener
+FeedFnHook = _tf.compat.v1.train.FeedFnHook
+FinalOpsHook = _tf.compat.v1.train.FinalOpsHook
+GlobalStepWaiterHook = _tf.compat.v1.train.GlobalStepWaiterHook
+LoggingTensorHook = _tf.compat.v1.train.LoggingTensorHook
+NanLossDuringTrainingError = _tf.compat.v1.train.NanLossDuringTrainingError
+NanTensorHook = _tf.compat.v1.train.NanTensorHook
+ProfilerHook = _tf.compat.v1.train.ProfilerHook
+SecondOrStepTimer = _tf.compat.v1.train.SecondOrStepTimer
+SessionRunArgs = _tf.compat.v1.train.SessionRunArgs
+SessionRunContext = _tf.compat.v1.train.SessionRunContext
+SessionRunHook = _tf.compat.v1.train.SessionRunHook
+SessionRunValues = _tf.compat.v1.train.SessionRunValues
+StepCounterHook = _tf.compat.v1.train.StepCounterHook
+StopAtStepHook = _tf.compat.v1.train.StopAtStepHook
+SummarySaverHook = _tf.compat.v1.train.SummarySaverHook
 
 
 def __getattr__(name: str) -> Any:
