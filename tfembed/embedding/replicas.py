@@ -1,9 +1,9 @@
-"""The replicas of a strategy, the replica on which a call runs, and what TPUs enqueue.
+"""The replicas of a strategy, and checks of a TPU's conditions for enqueue.
 
 On a TPU, ids go from the host's input pipeline to the embedding engine and never
-through the step: a program that computes them in the step, or that has them on a
-device, works elsewhere and fails there. Under a TPUStrategy it is refused, and
-everywhere by `TPUEmbedding(strict_tpu=True)`.
+through the step: a program that computes ids in the step, or has them on a
+device, works on other devices and fails on a TPU. It is refused under a
+TPUStrategy, and under any strategy by `TPUEmbedding(strict_tpu=True)`.
 """
 
 from __future__ import annotations

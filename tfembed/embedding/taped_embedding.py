@@ -205,7 +205,7 @@ class TapedEmbedding(
         ]
 
     def _restore_stacks(self) -> dict[str, tf.Variable]:
-        """Restores the tables of a checkpoint's stacks; returns them by name."""
+        """Restores tables of a checkpoint's stacks; returns them by name."""
         return {}
 
     # TensorFlow's private names, which layers on top of it read.

@@ -554,7 +554,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
     def _shapes_of(
         self, per_replica: Sequence[ReplicaInputs]
     ) -> tuple[OutputShapes, bool]:
-        """Returns a batch's shapes, and whether they have another batch size."""
+        """Returns a batch's shapes, and whether its batch size is another."""
         shapes = self._shapes
         other: OutputShapes | None = None
         try:

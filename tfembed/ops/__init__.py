@@ -1,7 +1,8 @@
-"""The libraries and their thin wrappers; nothing else loads a shared object.
+"""The op libraries and their Python wrappers.
 
-The libraries are loaded here, so that saved models that use the ops can be
-loaded once tfembed is imported, and before anything is compiled for XLA.
+Only this room loads shared objects. It loads them at import, so that saved
+models with these ops can be loaded after `import tfembed`, and before XLA
+compiles anything.
 """
 
 from __future__ import annotations

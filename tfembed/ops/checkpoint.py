@@ -1,4 +1,4 @@
-"""Ops that stream tables into checkpoints and back: convert, call."""
+"""Wrappers of the ops that stream tables into checkpoints and back."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def save(
     Args:
       tables: the handles of the shards of all tables, table by table.
       prefix: string scalar.
-      tensor_names: per table what its tensors' names begin with.
+      tensor_names: per table the prefix of its tensors' names.
       shard_counts: per table the number of its shards.
-      with_slots: False: as of tables without an optimizer.
+      with_slots: whether to write slots.
 
     Raises:
       tf.errors.OpError: the files cannot be written.
@@ -48,22 +48,22 @@ def restore(
     deal_rows: Sequence[bool],
     load_slots: Sequence[bool],
 ) -> tf.Tensor:
-    """Replaces the content of tables by what a checkpoint has.
+    """Replaces the content of tables by that of a checkpoint.
 
     Args:
       tables: as for `save`.
       prefix: string scalar.
       tensor_names: as for `save`.
-      shard_counts: per table the number of its shards now.
+      shard_counts: per table the current number of its shards.
       keep_seeds: per table whether the saved seed of its initial rows is
         ignored.
       deal_rows: per table whether its rows go to shard floormod(key, shards);
         False leaves it empty, for `read_chunk` and `table.import_rows`.
-      load_slots: per table whether saved slots are loaded, and laid out where
-        they are not.
+      load_slots: per table whether saved slots are loaded, and added to the
+        rows if the table has none.
 
     Returns:
-      string [tables]: what the checkpoint says of each.
+      string [tables]: the checkpoint's description of each table.
 
     Raises:
       tf.errors.NotFoundError: no such checkpoint, or no such table in it.
@@ -91,10 +91,10 @@ def read_chunk(
     load_slots: bool,
     has_string_keys: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """(keys [n], full rows, as `table.import_rows` takes them, number of chunks).
+    """Reads a chunk: (keys [n], rows for `table.import_rows`, number of chunks).
 
-    Keys are int64, for tables of int32 too, or strings. The rows are laid out as
-    those of `table`. Raises as `restore`.
+    Keys are int64, also for tables of int32 keys, or strings. The rows have the
+    layout of the rows of `table`. It raises the errors of `restore`.
     """
     result = library.load().tfembed_table_read_chunk(
         table,
@@ -115,10 +115,11 @@ def read_waiting(
     tensor_name: str,
     has_string_keys: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """(keys [n] that waited for admission, int32 steps [n] that saw each, chunks).
+    """Reads one chunk of keys that waited for admission.
 
-    Keys as in `read_chunk`; where none waited, chunk 0 has none. Raises as
-    `restore`.
+    Returns (keys [n], int32 [n] the steps that saw each key, number of chunks).
+    Keys are as in `read_chunk`; if no key waited, chunk 0 is empty. It raises
+    the errors of `restore`.
     """
     result = library.load().tfembed_table_read_waiting(
         table,
@@ -133,11 +134,11 @@ def read_waiting(
 def read(
     prefix: tf.Tensor, *, tensors: Mapping[str, tf.DType]
 ) -> list[tf.Tensor]:
-    """Tensors of a checkpoint of any program; [0] for one that it has not.
+    """Reads tensors of any program's checkpoint; a missing one is [0].
 
     Args:
       prefix: string scalar.
-      tensors: their dtypes, by name.
+      tensors: name of a tensor -> its dtype.
 
     Raises:
       tf.errors.InvalidArgumentError: another dtype.
@@ -151,14 +152,14 @@ def read(
 
 
 def check_distinct(keys: tf.Tensor, *, table_name: str) -> tf.Operation | None:
-    """Checks that no two keys, which were read for a table, are the same.
+    """Checks that keys that were read for a table are distinct.
 
     Args:
       keys: int32, int64 or strings, of any shape.
-      table_name: the table's, for errors.
+      table_name: the table's name in errors.
 
     Raises:
-      tf.errors.InvalidArgumentError: a key comes more than once; it names the key.
+      tf.errors.InvalidArgumentError: a repeated key; the text names it.
     """
     with tf.device(keys.device):
         return library.load().tfembed_check_distinct(
@@ -167,24 +168,24 @@ def check_distinct(keys: tf.Tensor, *, table_name: str) -> tf.Operation | None:
 
 
 def check(prefix: tf.Tensor, *, checksums: bool = True) -> tf.Operation | None:
-    """Checks all that the index of a checkpoint says, and reads all files.
+    """Checks a checkpoint's index against its files.
 
     Args:
       prefix: string scalar.
-      checksums: whether bytes are read and their checksums compared; False
-        compares sizes alone, before TensorFlow's own reader, which ends the
-        process at some indices.
+      checksums: whether to read all bytes and compare checksums; False compares
+        only sizes, before TensorFlow's own reader, which some damaged indices
+        crash.
 
     Raises:
       tf.errors.NotFoundError: a file is missing.
-      tf.errors.InvalidArgumentError: a file is none, or too large.
-      tf.errors.DataLossError: a file is damaged or cut off.
+      tf.errors.InvalidArgumentError: not a regular file, or too large.
+      tf.errors.DataLossError: a file is damaged or truncated.
     """
     return library.load().tfembed_checkpoint_check(prefix, checksums=checksums)
 
 
 def check_sizes(path: str) -> None:
-    """Does what `check` does without checksums, at once, in a graph too.
+    """Checks as `check` without checksums, at once, even in a graph.
 
     A checkpoint without an index, of TensorFlow 1's first format, passes.
     """

@@ -5,10 +5,10 @@ With the rows e of a bag of ids and their weights w:
     sum: S = sum(w e)    mean: S / sum(w)    sqrtn: S / sqrt(sum(w ** 2))
 
 `grouped_lookup` does the same in its kernel, and `embedding/xla/entries.py` in
-XLA programs of fixed shapes. `combine` is for rows that are at hand already.
+XLA programs of fixed shapes. `combine` is for rows that were looked up already.
 
-The weights must stand where their ids stand (`at_positions_of`, `weights_like`),
-and have gradients of their own (`with_weight_gradient`).
+The weights must have the positions of their ids (`at_positions_of`,
+`weights_like`); `with_weight_gradient` gives them gradients.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def combine(
     Raises:
       tfembed.errors.DtypeError: booleans or strings, or integers and another
         combiner.
-      tf.errors.InvalidArgumentError: not as many weights as rows; when it runs.
+      tf.errors.InvalidArgumentError: when it runs: another number of weights
+        than of rows.
     """
     dtype = rows.dtype
     if dtype in (tf.bool, tf.string):
@@ -77,7 +78,7 @@ def combine(
     def add_up(values: tf.Tensor) -> tf.Tensor:
         return tf.math.unsorted_segment_sum(values, bags, num_bags)
 
-    # As many weights as rows: one alone would be spread over all of them.
+    # Checks the number of weights: a single one would be broadcast to all rows.
     column = tf.stack([tf.size(bags), 1])
     if weights is not None:
         weights = tf.reshape(tf.cast(weights, rows.dtype), column)
@@ -93,12 +94,11 @@ def combine(
 
 
 def at_positions_of(ids: Any, weights: Any, path: str) -> Any:
-    """The weights, once it is known that they have the positions of `ids`.
+    """Returns the weights after a check that they have the positions of `ids`.
 
-    Nearly free where they were made of the ids, by `ids.with_values`. Weights
-    of another number than the ids pass, if there are some: whoever pairs them
-    tells, but takes none for ones. In a program for XLA, which cannot raise,
-    they pass too.
+    The check is nearly free for weights made by `ids.with_values`. A wrong
+    number of weights passes unless it is 0: the ops refuse it, but read no
+    weights as ones. In XLA programs, which cannot raise, all weights pass.
 
     Args:
       ids: a SparseTensor, or a RaggedTensor of rank 2.
@@ -107,7 +107,7 @@ def at_positions_of(ids: Any, weights: Any, path: str) -> Any:
 
     Raises:
       tf.errors.InvalidArgumentError: when it runs: other indices or row splits,
-        or no weights for ids that there are.
+        or ids without weights.
     """
     if traced_for_xla():
         return weights
@@ -115,9 +115,9 @@ def at_positions_of(ids: Any, weights: Any, path: str) -> Any:
     own, others = _places(weights), _places(ids)
     if own is others:
         return weights
-    # Compared up to the shorter one, so that the number may differ.
+    # Compared up to the shorter length, since the number may differ.
     least = tf.minimum(tf.shape(own)[0], tf.shape(others)[0])
-    # Not ==, which compares objects in a graph of TensorFlow 1.
+    # Not ==, which compares identity in a graph of TensorFlow 1.
     is_same = tf.not_equal(
         tf.size(weights.values), tf.size(ids.values)
     ) | tf.reduce_all(
@@ -138,10 +138,10 @@ def at_positions_of(ids: Any, weights: Any, path: str) -> Any:
 
 
 def weights_like(ids: Any, weights: Any, name: str) -> Any:
-    """The weights as `ids.with_values`, once it is known that they stand there.
+    """Returns the weights in the structure of `ids`; checks their positions.
 
-    Nearly free where they were made so. Dense shapes, and the dtypes of row
-    splits, may differ.
+    The check is nearly free for weights made by `ids.with_values`. Dense
+    shapes, and the dtypes of row splits, may differ.
 
     Args:
       ids: a SparseTensor, or a RaggedTensor of one ragged dimension.
@@ -150,7 +150,7 @@ def weights_like(ids: Any, weights: Any, name: str) -> Any:
 
     Raises:
       tfembed.errors.ArgumentError: weights of another rank.
-      tf.errors.InvalidArgumentError: when it runs: another number than ids,
+      tf.errors.InvalidArgumentError: when it runs: another number than of ids,
         other indices or row splits.
     """
     ranks = ids.shape.rank, weights.shape.rank
@@ -164,7 +164,7 @@ def weights_like(ids: Any, weights: Any, name: str) -> Any:
     own, others = _places(weights), _places(ids)
     if own is not others:
         is_same &= tf.reduce_all(tf.equal(tf.shape(own), tf.shape(others)))
-        # Both get one shape, so that they can be compared if they have two.
+        # Both get one shape, so that they can be compared.
         own, others = (
             tf.reshape(tf.cast(x, tf.int64), [-1]) for x in (own, others)
         )
@@ -193,18 +193,18 @@ def with_weight_gradient(
     table: Any,
     combine: Callable[..., tf.Tensor],
 ) -> tf.Tensor:
-    """`activations`, which a tape differentiates for the weights of `ids` too.
+    """Adds a gradient with respect to the weights of `ids` to `activations`.
 
-    The gradient takes the rows of all ids, one by one: nothing of it is done
-    where no tape asks for weights. So it hangs on a term of zeros that depends
-    on weights alone, and not on the activations, whose gradient tables want
-    too.
+    The gradient looks up the rows of all ids one by one, which must not run
+    unless a tape differentiates with respect to the weights. So it belongs to
+    an added term of zeros that depends only on the weights, and not to the
+    activations, whose gradient the tables need too.
 
     Args:
-      activations: float32 [B, dim], which the op made of `ids`.
-      ids: sparse or ragged, with a weight each.
+      activations: float32 [B, dim], the op's result for `ids`.
+      ids: sparse or ragged ids with weights.
       samples: int64 [n], the sample of each id.
-      table: what `grouped_lookup` takes for one.
+      table: a table as `grouped_lookup` takes it.
       combine: (rows [n, dim], weights [n], samples, B) -> activations.
     """
     is_watched = private.tape_watches(ids.weights)
@@ -221,12 +221,12 @@ def with_weight_gradient(
         )
         return tf.stop_gradient(rows)
 
-    # As they are now, where it is known; a tape around a function, of which this
-    # is traced before, finds those of its backward pass.
+    # The rows at the time of the lookup, if known; for a function inside of a
+    # tape, the rows at the time of the backward pass.
     rows = rows_now(ids.ids) if is_watched else None
 
-    # A gradient that leaves a tf.cond may use tensors of the branch alone. So all
-    # that it needs is an argument, and made here.
+    # A gradient that leaves a tf.cond may use only tensors of the branch. So
+    # all that it needs is made here and passed as an argument.
     @tf.custom_gradient
     def zeros(
         weights: tf.Tensor,
@@ -236,7 +236,9 @@ def with_weight_gradient(
     ) -> tuple[tf.Tensor, Callable[..., Any]]:
         def gradient(upstream: tf.Tensor) -> tuple[Any, ...]:
             of_ids = rows_now(keys) if rows is None else rows
-            own = tf.identity(weights)  # What a tape in a loop can watch.
+            own = tf.identity(
+                weights
+            )  # A tape in a loop can watch this tensor.
             with tf.GradientTape() as tape:
                 tape.watch(own)
                 combined = combine(of_ids, own, samples, batch_size)
@@ -254,13 +256,13 @@ def with_weight_gradient(
 
 
 def _as_many(ids: Any, weights: Any) -> bool:
-    """Whether it is known now that there is a weight for each id."""
+    """Says whether, by the static shapes, each id has a weight."""
     number = weights.values.shape.num_elements()
     return number is not None and number == ids.values.shape.num_elements()
 
 
 def _given(ids: Any, weights: Any, path: str) -> Any:
-    """The weights, once it is known that some are there, if there are ids."""
+    """Returns the weights after a check that ids have weights."""
     n = weights.values.shape.num_elements()
     if n is not None and (n > 0 or n == ids.values.shape.num_elements()):
         return weights

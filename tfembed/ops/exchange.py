@@ -1,9 +1,9 @@
-"""Lookups and updates of tables in device memory, spread over replicas.
+"""Lookups and updates of tables in device memory, sharded over replicas.
 
-Tables of one width and update rule are stacked: one after another in the rows of
-one variable per replica. `table_rows` says how many rows of each a replica has. The
-calls are pure functions of tensors, for functions that XLA compiles, all replicas in
-one program.
+Tables of one width and update rule are stacked: concatenated in the rows of one
+variable per replica. `table_rows` has the number of rows of each table on a
+replica. The calls are pure functions of tensors, for functions that XLA
+compiles, with all replicas in one program.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class Exchange:
-    """The replicas of an exchange, and how much goes in a round.
+    """The replicas of an exchange, and the size of a round.
 
     Attributes:
-      replicas: how many share the rows.
-      buffer: the distinct ids that a replica sends to each other one at most in
-        a round. More rounds follow where that is not enough.
-      portable: whether the program runs without this library, too. On a CPU, a
-        single replica's update is otherwise a call into it, which is faster.
+      replicas: the number of replicas that share the rows.
+      buffer: the most distinct ids that a replica sends to each other replica
+        in a round. More rounds follow if that is not enough.
+      portable: whether the program must run without this library. If not, a
+        single replica's update on a CPU is a call into it, which is faster.
 
     Raises:
       tfembed.errors.ArgumentError: a number below 1.
@@ -95,14 +95,14 @@ class Updated:
 
 
 def why_missing() -> str:
-    """Why there are no XLA kernels here, and what to do; "" where there are."""
+    """Says why the XLA kernels are missing, and what to do; "" if not missing."""
     return library.load_xla()
 
 
 def default_buffer(replicas: int, ids: int) -> int:
-    """A buffer that `ids` distinct ids rarely overflow if owners are random.
+    """Returns a buffer that `ids` ids with random owners rarely overflow.
 
-    The mean, four standard deviations more, rounded up to a multiple of 8.
+    It is the mean plus four standard deviations, rounded up to a multiple of 8.
     """
     mean = ids / replicas
     enough = mean if replicas == 1 else mean + 4 * math.sqrt(mean)
@@ -110,21 +110,22 @@ def default_buffer(replicas: int, ids: int) -> int:
 
 
 def shard_rows(vocabulary: int, replicas: int) -> int:
-    """The rows of a table that each replica has, unused ones among them."""
+    """Returns the rows of a table on each replica, including unused rows."""
     return -(-vocabulary // replicas)
 
 
 def lookup(shard: tf.Tensor, ids: tf.Tensor, exchange: Exchange) -> Found:
-    """Rows of ids that lie on all replicas.
+    """Looks up rows that are sharded over all replicas.
 
     Args:
       shard: float32 [rows, width], this replica's: row r is that of id
         r * replicas + replica.
-      ids: int32 [n], of the stack; others than [0, replicas * rows) have no row.
+      ids: int32 [n] of the stack; ids outside of [0, replicas * rows) have no
+        row.
       exchange: the same on all replicas.
 
     Raises:
-      tfembed.errors.UnsupportedError: there are no XLA kernels here.
+      tfembed.errors.UnsupportedError: the XLA kernels are missing.
     """
     rows, rounds = library.load_for_xla().tfembed_exchange_lookup(
         shard, ids, replicas=exchange.replicas, buffer=exchange.buffer
@@ -144,22 +145,22 @@ def update(
     table_rows: Sequence[int],
     nonfinite: str = "skip",
 ) -> Updated:
-    """Trains rows that lie on all replicas, each once by its summed gradient.
+    """Updates rows on all replicas, each once by its summed gradient.
 
     Args:
       values: float32 [rows, width], this replica's.
-      slots: in the order of the rule's.
+      slots: the slots in the rule's order.
       ids: int32 [n], as for `lookup`.
       gradients: float32 [n, width].
       learning_rate: scalar.
       exchange: the same on all replicas.
       rule: an optimizer's `rule_text()`.
       table_rows: `shard_rows` of each table of the stack.
-      nonfinite: what happens to a row whose sum has a NaN or an infinity:
+      nonfinite: the treatment of a row whose sum has a NaN or an infinity:
         "skip" or "allow".
 
     Raises:
-      tfembed.errors.UnsupportedError: there are no XLA kernels here.
+      tfembed.errors.UnsupportedError: the XLA kernels are missing.
     """
     result = library.load_for_xla().tfembed_exchange_update(
         values,
@@ -185,10 +186,10 @@ def update(
 def sum_gradients(
     ids: tf.Tensor, gradients: tf.Tensor, rows: int, exchange: Exchange
 ) -> Found:
-    """The summed gradient of each of this replica's rows.
+    """Returns the summed gradient of each of this replica's rows.
 
-    It is the transpose of `lookup`: what every replica has for an id goes to the
-    owner of its row.
+    It is the transpose of `lookup`: all replicas send their gradients of an id
+    to the owner of its row.
 
     Args:
       ids: int32 [n], as for `lookup`.
@@ -197,13 +198,13 @@ def sum_gradients(
       exchange: the same on all replicas.
 
     Returns:
-      [rows, width], zeros where no replica has a gradient; not finite where a
-      gradient is not. The rounds of the exchange.
+      [rows, width], zeros for rows without a gradient; not finite if a gradient
+      is not. And the rounds of the exchange.
 
     Raises:
-      tfembed.errors.UnsupportedError: there are no XLA kernels here.
+      tfembed.errors.UnsupportedError: the XLA kernels are missing.
     """
-    # w - rate * g is the sum itself, to the bit, where w is 0 and the rate -1.
+    # An SGD update, w - rate * g, with w = 0 and rate = -1 is the exact sum.
     summed = update(
         tf.zeros([rows, gradients.shape[1]]),
         (),
@@ -218,6 +219,6 @@ def sum_gradients(
     return Found(summed.values, summed.rounds)
 
 
-# Rows have a gradient by what calls these, not by themselves.
+# The callers define gradients; these ops have none.
 tf.no_gradient("Tfembed>ExchangeLookup")
 tf.no_gradient("Tfembed>ExchangeUpdate")

@@ -1,4 +1,4 @@
-"""Ops that write tables as raw files and read such files: convert, call."""
+"""Wrappers of the ops that write and read tables as raw files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["RowFormat", "check", "read", "save"]
 
 @dataclasses.dataclass(frozen=True)
 class RowFormat:
-    """The format of a pair of raw files, which they do not say themselves."""
+    """The format of a pair of raw files, which have no header."""
 
     key_dtype: tf.DType
     value_dtype: tf.DType
@@ -34,18 +34,18 @@ def save(
 
     Args:
       tables: the handles of the shards.
-      folder: string scalar; made where it is not there.
-      stems: one a shard, without a folder.
+      folder: string scalar; created if it does not exist.
+      stems: one per shard, without a folder.
       buffer_size: rows that are copied at a time.
-      append: whether they go behind the rows that the files hold.
-      owner: an id of the table whose shards they are; "": each is a table.
+      append: whether to append to the rows in the files.
+      owner: an id of the table that has the shards; "": each shard is a table.
 
     Raises:
-      tf.errors.AlreadyExistsError: the files hold rows of another table, which
-        has written them and lives, or is called otherwise.
-      tf.errors.OpError: the files cannot be written; or, with `append`, those
-        there cannot be loaded. They are as they were, unless the text says that
-        the rows are saved, but may not be on the disk yet.
+      tf.errors.AlreadyExistsError: the files have rows of another table that
+        still exists, or of a table with another name.
+      tf.errors.OpError: the files cannot be written; or, with `append`, the old
+        files cannot be loaded. The files are unchanged, unless the text says
+        that the rows are saved, but may not be on the disk yet.
     """
     return library.load().tfembed_table_save_files(
         tables,
@@ -67,19 +67,19 @@ def check(
     """Finds pairs of files and checks that each can be read.
 
     Args:
-      tables: the handles of those that the rows will go to. A function runs
-        this after what it has done with them before, a save for example.
+      tables: the handles of the tables that will get the rows. They order the
+        check in a function after earlier ops on these tables, as a save.
       folder: string scalar.
       stems: the stems of the pairs.
-      row_format: what they must hold.
-      owner: as for `save`; it may write these files from now on.
+      row_format: the expected format.
+      owner: as for `save`; this table may overwrite the files from now on.
 
     Returns:
-      paths: string [m, 2], of the keys and of the values of each stem.
+      paths: string [m, 2], the paths of keys and values of each stem.
       sizes: int64 [m, 2], in bytes.
 
     Raises:
-      tf.errors.NotFoundError: a file is not there.
+      tf.errors.NotFoundError: a file is missing.
       tf.errors.InvalidArgumentError: saved with another format.
       tf.errors.DataLossError: the two files do not belong together, or are not
         what was saved.
@@ -101,13 +101,13 @@ def read(
     *,
     max_rows: int,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """(keys [n], values [n, dim], next offsets) from byte `offsets` on.
+    """Reads (keys [n], values [n, dim], next offsets) from byte `offsets` on.
 
     Args:
-      paths: string [2], a row of what `check` gave.
-      offsets: int64 [2], zeros or what `read` gave.
-      row_format: what the files hold.
-      max_rows: n is at most that; it is 0 at the end.
+      paths: string [2], a row of the paths of `check`.
+      offsets: int64 [2], zeros or the offsets of the last `read`.
+      row_format: the format of the files.
+      max_rows: the largest n; n is 0 at the end.
     """
     result = library.load().tfembed_row_files_read(
         paths, offsets, max_rows=max_rows, **dataclasses.asdict(row_format)

@@ -1,11 +1,11 @@
-"""How gradients reach tables.
+"""Gradients with respect to tables.
 
-A tape hands gradients to resource handles. `GroupedLookup` takes the handles
-themselves; rows that were looked up in any other way pass through
-`trainable_rows`, which names the handle that their gradient is for.
+A tape computes gradients with respect to resource handles. `GroupedLookup`
+takes the handles themselves; rows of other lookups pass through
+`trainable_rows`, which takes the handle that gets their gradient.
 
-tf.custom_gradient makes a tensor of each gradient, and slices by key have no
-shape to be dense in: `packed_slices` are one dense tensor.
+tf.custom_gradient converts each gradient to a dense tensor, but slices by key
+have no dense shape. `packed_slices` packs them into one dense tensor.
 """
 
 from __future__ import annotations
@@ -52,28 +52,28 @@ _SHADOW_BRANCHED = (
     "the tape inside of the branch, or look all ids up before it."
 )
 
-_PART_BITS = 16  # Of a key, in one float32: exact, and never a NaN.
-_MARK = 29533.0  # Another number says that a gradient was changed.
+_PART_BITS = 16  # The bits of a key per float32: exact, and never a NaN.
+_MARK = 29533.0  # Another number means that the gradient was changed.
 
 
 def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """`rows` unchanged, with a gradient for `anchor`.
+    """Returns `rows` unchanged, with a gradient for `anchor`.
 
     Args:
       anchor: a resource handle, or an object that acts as a variable: with
         `handle`, `trainable` and `_should_act_as_resource_variable`, hashable
         and weakly referenceable. Tapes watch such an object by themselves, and
         `tape.gradient` and `optimizer.apply_gradients` take it as a source.
-        Where it has a `read_variable`, of float32, with the same handle, that
-        is read, so that freezing makes a constant of it.
+        If it has a float32 `read_variable` with the same handle, that is read,
+        so that freezing converts it to a constant.
       keys: int64, int32 or string [...].
-      rows: float32 [..., dim], what `keys` looked up.
+      rows: float32 [..., dim], the rows of `keys`.
 
     Returns:
       `rows`. Its gradient with respect to `anchor` is
       tf.IndexedSlices(values=[n, dim], indices=keys, flattened): repeated keys
       stay repeated, and several calls in one step are concatenated. `rows` that
-      passed through it before hand the same gradient to their anchor too.
+      passed through this function before pass the same gradient to that anchor.
     """
     if private.acts_as_variable(anchor):
         private.table_accessed(anchor)
@@ -87,30 +87,30 @@ def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
 
 
 def check_forward_mode(handles: Sequence[tf.Tensor]) -> None:
-    """Raises UnsupportedError where an accumulator has a tangent for a table.
+    """Raises UnsupportedError if a ForwardAccumulator watches a table.
 
-    TensorFlow makes derivatives of forward mode by differentiating gradients,
-    and fails on slices with errors that say nothing.
+    TensorFlow computes forward-mode derivatives by differentiating gradients,
+    and fails on slices with unclear errors.
     """
     if private.have_tangents(handles):
         raise errors.UnsupportedError(_FORWARD)
 
 
 def stand_in_rows(anchor: Any, key_dtype: tf.DType, dim: int) -> tf.Tensor:
-    """A tensor without elements, whose gradient is for `anchor`.
+    """Makes a tensor without elements, whose gradient is for `anchor`.
 
-    The gradient is slices by key, or what `packed_slices` made of them.
+    The gradient is slices by key, or their `packed_slices`.
 
     Args:
       anchor: an object that acts as a variable, as for `trainable_rows`.
       key_dtype: the dtype of its keys.
       dim: width of its rows.
     """
-    # No lookup has such keys; they tell the gradient what it is.
+    # No lookup has keys of this shape; the gradient recognizes them.
     keys = tf.zeros(
         [0, 0, dim], tf.string if key_dtype == tf.string else tf.int64
     )
-    # Its shape is unknown, and so is its gradient's, which takes it over.
+    # The gradient takes its static shape, so both are unknown.
     rows = tf.compat.v1.placeholder_with_default(
         tf.zeros([0, 0, dim, 1]), tf.TensorShape(None)
     )
@@ -118,9 +118,9 @@ def stand_in_rows(anchor: Any, key_dtype: tf.DType, dim: int) -> tf.Tensor:
 
 
 def record_access(anchor: Any) -> None:
-    """Tells tapes, and the function that is being traced, that it is used.
+    """Records the use of `anchor` for tapes and the function being traced.
 
-    So a saved function brings `anchor` along though no gradient goes to it.
+    So a saved function keeps `anchor` even if no gradient goes to it.
 
     Args:
       anchor: an object that acts as a variable, as for `trainable_rows`.
@@ -129,16 +129,16 @@ def record_access(anchor: Any) -> None:
 
 
 def tape_records() -> bool:
-    """Whether what runs or is traced now can be differentiated by a tape.
+    """Says whether a tape may differentiate the ops that are made now.
 
-    A function that is traced while none is open can be differentiated later,
+    A function that is traced without an open tape can be differentiated later,
     by a tape around its calls.
     """
     return private.tape_records()
 
 
 def packed_slices(slices: tf.IndexedSlices) -> tf.Tensor:
-    """Slices as one float32 tensor [n, ...]: a mark, the rows, the keys."""
+    """Packs slices into one float32 tensor [n, ...]: a mark, rows and keys."""
     keys = tf.reshape(slices.indices, [-1])
     if keys.dtype == tf.string:
         parts = _letters(keys)
@@ -153,10 +153,10 @@ def packed_slices(slices: tf.IndexedSlices) -> tf.Tensor:
 def unpacked_slices(
     packed: Any, key_dtype: tf.DType, dim: int
 ) -> tf.IndexedSlices:
-    """The slices that `packed_slices` had; what are slices, as they are.
+    """Unpacks the slices of `packed_slices`; returns slices unchanged.
 
     Raises:
-      tf.errors.InvalidArgumentError: when it runs, the tensor was changed.
+      tf.errors.InvalidArgumentError: when it runs: the tensor was changed.
     """
     if isinstance(packed, tf.IndexedSlices):
         return packed
@@ -181,7 +181,7 @@ def unpacked_slices(
 
 
 def _letters(keys: tf.Tensor) -> tf.Tensor:
-    """Strings [n] as float32 [n, 1 + the longest's length]: lengths, bytes."""
+    """Converts strings [n] to float32 [n, 1 + longest]: lengths, bytes."""
     lengths = tf.strings.length(keys)
     longest = tf.reduce_max(tf.concat([lengths, [1]], 0))
     letters = tf.io.decode_raw(keys, tf.uint8, fixed_length=longest)
@@ -190,7 +190,7 @@ def _letters(keys: tf.Tensor) -> tf.Tensor:
 
 
 def _words(parts: tf.Tensor) -> tf.Tensor:
-    """The strings that `_letters` took apart."""
+    """Converts the numbers of `_letters` back to strings."""
     parts = tf.cast(parts, tf.int32)
     alphabet = tf.constant([bytes([i]) for i in range(256)])
     words = tf.strings.reduce_join(tf.gather(alphabet, parts[:, 1:]), 1)
@@ -199,20 +199,20 @@ def _words(parts: tf.Tensor) -> tf.Tensor:
 
 
 def with_finite_rows(sums: tf.Tensor) -> tf.Tensor:
-    """`sums` [n, dim] with zeros for rows that have a NaN or an infinity.
+    """Replaces rows of `sums` [n, dim] that have a NaN or an infinity by zeros.
 
-    Such rows are skipped or refused, or train by themselves: the norm that other
-    rows are scaled by leaves them out.
+    The norm by which other rows are scaled leaves these rows out, whether they
+    are skipped, refused or applied.
     """
     is_finite = tf.reduce_all(tf.math.is_finite(sums), axis=-1, keepdims=True)
     return tf.where(is_finite, sums, tf.zeros_like(sums))
 
 
 def shrink_factor(gradients: Sequence[tf.Tensor], limit: float) -> tf.Tensor:
-    """limit / norm where the norm of all gradients together is above it, else 1.
+    """Returns limit / norm if the norm of all gradients is above it, else 1.
 
     Args:
-      gradients: gradients of any shapes; one at least.
+      gradients: at least one gradient, of any shapes.
       limit: the largest Euclidean norm.
     """
     norm = tf.linalg.global_norm(
@@ -242,15 +242,15 @@ def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
     values = tf.reshape(gradient, tf.stack([tf.size(keys), dim]))
     values = tf.ensure_shape(values, [None, gradient.shape[-1]])
     values = tf.raw_ops.PreventGradient(input=values, message=_SECOND_ORDER)
-    # A variable that stands for a lookup need not have its shape.
+    # A variable that represents a lookup need not have its shape.
     anchor = op.inputs[0]
     shape = None if _has_vocabulary(anchor) else _dense_shape(op, anchor)
     return [tf.IndexedSlices(values, keys, shape), None, gradient]
 
 
-# Rows have gradients by `trainable_rows` only.
+# Rows have gradients only by `trainable_rows`.
 tf.no_gradient("Tfembed>TableLookup")
-# It reads nothing of its anchor, so that lookups need not wait for one another.
+# It is read-only for its anchor, so that lookups need not wait for one another.
 private.register_read_only("Tfembed>TrainableRows")
 
 
@@ -302,12 +302,13 @@ def _grouped_lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[Any]:
 
 
 def _is_looped(op: Any) -> bool:
-    """Whether a loop repeats `op`.
+    """Says whether a loop repeats `op`.
 
-    TensorFlow adds up what the rounds of a loop give as tensors of the
-    variable's shape, which a table without a fixed vocabulary does not have.
+    TensorFlow accumulates the gradients of a loop's iterations in a tensor of
+    the variable's shape, which a table without a fixed vocabulary does not
+    have.
     """
-    # An op that an eager tape recorded is no operation of a graph.
+    # An op that an eager tape recorded is not an operation of a graph.
     return isinstance(op, tf.Operation) and (
         private.is_in_loop(op) or private.control_flow_left(op.graph) == "loop"
     )
@@ -329,10 +330,10 @@ def _leaves_function(op: Any) -> bool:
 def _check_branch(
     op: Any, tables: Sequence[tf.Tensor], ids: Sequence[tf.Tensor]
 ) -> None:
-    """Refuses a gradient that TensorFlow does not let out of a branch.
+    """Refuses a gradient that TensorFlow cannot return from a branch.
 
-    Its branches take integers alone for the indices of slices; those of
-    TensorFlow 1 read the shape of what a handle stands for.
+    Branches require integer indices of slices; branches of TensorFlow 1 also
+    read the shape of the handle's resource.
     """
     has_strings = any(tensor.dtype == tf.string for tensor in ids)
     is_old = isinstance(op, tf.Operation) and private.leaves_old_branch(op)
@@ -345,10 +346,10 @@ def _check_branch(
 
 
 def _check_calls(op: Any, check: Callable[[], None]) -> None:
-    """Has a gradient that is a function of its own checked where it is called.
+    """Adds a check to the calls of a gradient that is a separate function.
 
-    TensorFlow makes the gradient of a function once, and then takes the same
-    where a branch or loop calls that function.
+    TensorFlow makes the gradient of a function once, and reuses it when a
+    branch or loop calls that function.
     """
     if _leaves_function(op):
         private.at_each_call(check)
@@ -372,18 +373,19 @@ def _check_shadow() -> None:
 
 
 def _has_vocabulary(table: tf.Tensor) -> bool:
-    """Whether a table has a vocabulary: other tables' handles tell no rows."""
+    """Says whether a table has a vocabulary, by the shape of its handle."""
     shape = private.handle_shape(table)
     return shape.is_fully_defined() and shape[0] > 0
 
 
 def _dense_shape(op: Any, table: tf.Tensor) -> tf.Tensor | None:
-    """The dense shape of the slices of `table`: a variable's own.
+    """Returns the dense shape of the slices of `table`: that of a variable.
 
-    As TensorFlow's own gathers give it: where a tape is around a tf.cond, the
-    gradients of both branches must be of one kind, zeros included. So slices of
-    other tables have one where they leave a branch or a function, which a branch
-    may call, and nowhere else: without, they are not made dense.
+    TensorFlow's own gathers set it too: if a tape is around a tf.cond, the
+    gradients of both branches must have one structure, zeros included. So
+    slices of hash tables have a dense shape if they leave a branch or a
+    function, which a branch may call, and only then: without it they cannot
+    become dense.
     """
     shape = private.handle_shape(table)
     if not shape.is_fully_defined():
@@ -392,7 +394,11 @@ def _dense_shape(op: Any, table: tf.Tensor) -> tf.Tensor | None:
     if size[0] == 0:
         if not _leaves_branch(op) and not _leaves_function(op):
             return None
-        size[0] = -1  # Not 0: who makes them dense must fail, and lose no rows.
+        size[
+            0
+        ] = (
+            -1
+        )  # Not 0: a conversion to a dense tensor must fail, not lose rows.
     fits = max(size) <= tf.int32.max
     return tf.constant(size, tf.int32 if fits else tf.int64)
 

@@ -22,13 +22,13 @@ class FeatureIds:
 
     Attributes:
       kind: "dense", "ragged" or "sparse".
-      ids: int64 [n], or string where the table's keys are strings.
+      ids: int64 [n], or string if the table's keys are strings.
       rows: int64; dense [0], ragged the row splits [B + 1], sparse the sorted
         indices [n, 2].
-      weights: float32 [n], or [0] where all are 1.
+      weights: float32 [n], or [0] if all are 1.
       batch_size: int64 [].
-      dense_shape: int64 [2], of sparse ids. It travels as it is: an op that takes
-        it apart before a batch is put costs 26 features of ~20 ids 0.8 ms.
+      dense_shape: int64 [2], for sparse ids. It is stored whole: ops that split
+        it before a batch is enqueued take 0.8 ms for 26 features of ~20 ids.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class FeatureIds:
 
     @property
     def columns(self) -> Any:
-        """int64 [], where a row of sparse ids ends; below 0: nowhere."""
+        """The columns of sparse ids, int64 []; negative: unlimited."""
         return self.dense_shape[1]
 
 
@@ -67,7 +67,7 @@ class FeaturePlan:
 def feature_ids(
     value: Any, weights: Any = None, *, name: str = "a feature"
 ) -> FeatureIds:
-    """The tensors of one feature.
+    """Makes the tensors of one feature.
 
     Args:
       value: int64, int32 or string ids: a Tensor [B] or [B, 1], or a
@@ -112,7 +112,7 @@ def feature_ids(
 
 
 def flat_ids(ids: tf.Tensor) -> FeatureIds:
-    """The tensors of a feature with one id a sample: int64 or string [n]."""
+    """Makes the tensors of a feature with one id per sample, [n]."""
     return FeatureIds(
         kind="dense",
         ids=ids,
@@ -144,8 +144,8 @@ def grouped_lookup(
 
     Raises:
       tf.errors.InvalidArgumentError: an id that cannot be in its table, strings
-        of a table of integers or the reverse, or rows or weights that do not
-        fit the ids; it names the feature.
+        for a table of integers or the reverse, or rows or weights that do not
+        fit the ids; the text names the feature.
     """
     for table in tables:
         if private.acts_as_variable(table):
@@ -171,28 +171,28 @@ def grouped_update(
     norm_limits: Sequence[float] = (),
     norm_groups: Sequence[int] = (),
 ) -> tf.Tensor:
-    """Trains all tables with the gradients of the features' activations.
+    """Updates all tables by the gradients of the features' activations.
 
     Args:
       tables: as for `grouped_lookup`.
-      slots: the slot variables of those tables that are tf.Variables, table by
-        table, each table's in its rule's order. Other tables keep their own.
+      slots: the slot variables of the tables that are tf.Variables, table by
+        table, in the order of the table's rule. Other tables have their slots.
       dims: as for `grouped_lookup`.
       features: the batch that was looked up.
       plans: one per feature.
       gradients: per feature a tensor of its activations' shape.
       rules: per table the text of its update rule.
       learning_rates: per table a float or a scalar tensor.
-      nonfinite: what to do with a row whose summed gradient has a NaN or an
+      nonfinite: the treatment of a row whose summed gradient has a NaN or an
         infinity: "skip", "refuse" (before anything is changed) or "allow".
-      table_names: the names of the tables in errors; none: their indices.
+      table_names: the names of the tables in errors; empty: their indices.
       norm_limits: per table the largest Euclidean norm of its sums, to which
-        gradients are scaled down; 0, or no list, for none.
-      norm_groups: per table a number; tables of one number have one norm and
-        one limit.
+        gradients are scaled down; 0, or an empty list: no limit.
+      norm_groups: per table a group; tables of one group share a norm and a
+        limit.
 
     Returns:
-      int64 [tables]: the rows whose sums had one.
+      int64 [tables]: the count of rows with a non-finite sum.
     """
     rates = [tf.cast(rate, tf.float32) for rate in learning_rates]
     with named_in_errors(table_names) as names:
@@ -213,10 +213,11 @@ def grouped_update(
 
 @contextlib.contextmanager
 def named_in_errors(table_names: Sequence[str]) -> Iterator[list[str]]:
-    """Gives the names for the op, and has eager errors call tables by them.
+    """Yields the names for the op; puts them into eager errors.
 
-    Eager TensorFlow keeps a kernel for each value of an attribute, for ever, so
-    there the op gets none and calls a table by its index.
+    Eager TensorFlow caches a kernel for each attribute value and never frees
+    it. So in eager mode the op gets no names and its errors have tables'
+    indices, which this context replaces.
     """
     if not tf.executing_eagerly():
         yield list(table_names)
@@ -243,7 +244,7 @@ def grouped_lookup_gradient(
 ) -> list[tuple[tf.Tensor, tf.Tensor]]:
     """Returns each table's distinct ids [n] and their gradients [n, dim].
 
-    Integers are ascending, strings in the order in which they first come.
+    Integers are ascending, strings in the order of their first occurrence.
     """
     result = library.load().tfembed_grouped_lookup_gradient(
         handles(tables),
@@ -258,7 +259,7 @@ def grouped_lookup_gradient(
 
 
 def handles(tables: Sequence[Any]) -> list[tf.Tensor]:
-    """The resource handles of variables, tables and handles."""
+    """Returns the resource handles of variables, tables and handles."""
     return [getattr(table, "handle", table) for table in tables]
 
 
@@ -283,7 +284,7 @@ def _attrs(
 def feature_attrs(
     dims: Sequence[int], kinds: Sequence[str], plans: Sequence[FeaturePlan]
 ) -> dict[str, Any]:
-    """The attributes by which an op knows its tables and features."""
+    """Returns the op attributes that describe tables and features."""
     attrs: dict[str, Any] = {
         "dims": list(dims),
         "kinds": list(kinds),

@@ -1,4 +1,4 @@
-"""The ids of lookups and gradients, as the ops take them."""
+"""Conversion of the ids of lookups and gradients for the ops."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ALIGNED = 8
 
 
 def as_keys(keys: tf.Tensor, what: str) -> tf.Tensor:
-    """`keys` as an int64 or string tensor; int32 is cast.
+    """Returns `keys` as an int64 or string tensor; casts int32.
 
     Raises:
-      DtypeError: they are of another dtype; `what` names them.
+      DtypeError: another dtype; the text names the keys by `what`.
     """
     keys = tf.convert_to_tensor(keys)
     if keys.dtype == tf.int32:
@@ -35,7 +35,7 @@ def wide_ids(ids: Any) -> Any:
     """Casts integers to int64, as the ops take them; strings stay strings.
 
     Args:
-      ids: integers or strings; a tensor, or one that is composite.
+      ids: a tensor or composite tensor of integers or strings.
     """
     return ids if ids.dtype == tf.string else tf.cast(ids, tf.int64)
 
@@ -43,12 +43,12 @@ def wide_ids(ids: Any) -> Any:
 def id_dtypes(
     num_tables: int, table_ids: Sequence[int], ids: Sequence[tf.Tensor]
 ) -> list[tf.DType]:
-    """The dtype of each table's ids: int64, or string where a feature's are.
+    """Returns each table's id dtype: int64, or string if a feature's ids are.
 
     Args:
-      num_tables: how many tables there are.
+      num_tables: the number of tables.
       table_ids: per feature, its table's index.
-      ids: per feature.
+      ids: per feature, its ids.
     """
     dtypes = [tf.int64] * num_tables
     for table, keys in zip(table_ids, ids, strict=True):
@@ -59,7 +59,7 @@ def id_dtypes(
 def split_aligned(
     values: tf.Tensor, sizes: tf.Tensor, num: int
 ) -> list[tf.Tensor]:
-    """The parts of `values`, as a rule views without a copy.
+    """Splits `values` into parts, usually as views without a copy.
 
     Args:
       values: int64 [n]. Part i begins at the sum of the sizes before it, each of
@@ -68,9 +68,10 @@ def split_aligned(
       num: the number of parts.
 
     Returns:
-      int64 [sizes[i]] each.
+      The parts, int64 [sizes[i]].
 
     Raises:
-      tf.errors.InvalidArgumentError: a size below 0, or parts beyond the values.
+      tf.errors.InvalidArgumentError: a negative size, or parts beyond the
+        values.
     """
     return library.load().tfembed_split_aligned(values, sizes, N=num)

@@ -1,4 +1,4 @@
-"""Loads the libraries once, and says what to do where one does not load."""
+"""Loads the op libraries once; errors say what to do if one does not load."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfembed.errors import LibraryError, UnsupportedError
 
 LIBRARY = pathlib.Path(__file__).with_name("_tfembed_ops.so")
 XLA_LIBRARY = pathlib.Path(__file__).with_name("_tfembed_xla.so")
-NO_XLA = "TFEMBED_NO_XLA"  # "1": do without the XLA kernels, as servers may.
+NO_XLA = "TFEMBED_NO_XLA"  # "1": do not load the XLA kernels, which servers may not need.
 
 # The TensorFlow minor versions that this source supports, first and last.
 OLDEST = (2, 16)
@@ -33,10 +33,10 @@ _on_host: contextvars.ContextVar[bool] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def on_host() -> Iterator[None]:
-    """Has ops that are traced here run on the host of the program around them.
+    """Allows tracing ops that run on the host of a program for XLA.
 
-    For functions that are given to `tf.compat.v1.tpu.outside_compilation`:
-    TensorFlow counts them among what XLA compiles.
+    Use it in functions for `tf.compat.v1.tpu.outside_compilation`, which
+    TensorFlow's state marks as compiled by XLA.
     """
     token = _on_host.set(True)
     try:
@@ -46,18 +46,18 @@ def on_host() -> Iterator[None]:
 
 
 def load() -> types.ModuleType:
-    """The module of generated op wrappers, e.g. `tfembed_table_lookup`.
+    """Returns the module of generated op wrappers, e.g. `tfembed_table_lookup`.
 
     Raises:
       LibraryError: TensorFlow is missing or not supported, or the library is
         missing or was built for another minor version of TensorFlow.
-      UnsupportedError: what is being traced is for XLA or a TPU.
+      UnsupportedError: the function that is being traced is for XLA or a TPU.
     """
     module = _open()
-    # Imported here: `_open` has checked that there is a TensorFlow that fits.
+    # Imported here, after `_open` has checked TensorFlow's version.
     import tensorflow as tf
 
-    if tf.executing_eagerly():  # Every eager step comes by here.
+    if tf.executing_eagerly():  # Fast path for eager steps.
         return module
     from tfembed.ops import private
 
@@ -88,17 +88,17 @@ def _open() -> types.ModuleType:
     import tensorflow as tf
 
     module = tf.load_op_library(str(LIBRARY))
-    # The names that the module lacks.
+    # Called for names that the module lacks.
     module.__dict__["__getattr__"] = functools.partial(_refuse, running)
     return module
 
 
 def _refuse(running: str, name: str) -> NoReturn:
-    """Tells of an op that the Python files know and the library does not.
+    """Raises the error for an op that the library lacks.
 
     Raises:
       LibraryError: the library was built from older sources.
-      AttributeError: the name is not that of an op.
+      AttributeError: the name is not the name of an op.
     """
     if not name.startswith("tfembed_"):
         raise AttributeError(name)
@@ -111,10 +111,10 @@ def _refuse(running: str, name: str) -> NoReturn:
 
 @functools.cache
 def load_xla() -> str:
-    """Loads the XLA kernels where they are there.
+    """Loads the XLA kernels, if there are any.
 
     Returns:
-      Why there are none, and what to do; "" where they are loaded.
+      Why they are missing, and what to do; "" if they are loaded.
     """
     _open()
     if os.environ.get(NO_XLA) == "1":
@@ -135,10 +135,10 @@ def load_xla() -> str:
 
 
 def load_for_xla() -> types.ModuleType:
-    """The module of generated wrappers, for ops that XLA alone has kernels for.
+    """Returns the module of generated wrappers, for ops with XLA kernels only.
 
     Raises:
-      UnsupportedError: the XLA kernels are not there.
+      UnsupportedError: the XLA kernels are missing.
     """
     missing = load_xla()
     if missing:
@@ -149,7 +149,7 @@ def load_for_xla() -> types.ModuleType:
 
 
 def check_tensorflow() -> str:
-    """The version of the installed TensorFlow, if it is a supported one."""
+    """Returns the version of the installed TensorFlow; refuses others."""
     supported = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
     if importlib.util.find_spec("tensorflow") is None:
         raise LibraryError(
@@ -169,7 +169,7 @@ def check_tensorflow() -> str:
 
 
 def check_build(running: str, built_for: str) -> None:
-    """Refuses a library of another minor version: it would not even open."""
+    """Refuses a library for another minor version, which would not open."""
     if _minor(running) != _minor(built_for):
         raise LibraryError(
             f"This tfembed was built for TensorFlow {built_for}, and "

@@ -1,8 +1,8 @@
 """The private TensorFlow symbols of the op wrappers and the floors above them.
 
-Each is wrapped in a function here and tried by tests/ops/test_private.py. Every
-floor that needs more has a `private.py` of its own, of the same form; no other
-module uses private symbols (tests/test_architecture.py).
+Each is wrapped in a function here and exercised by tests/ops/test_private.py. A
+floor that needs more symbols has its own `private.py` of the same form; no
+other module uses private symbols (tests/test_architecture.py).
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ from tensorflow.python.ops.parallel_for import control_flow_ops as parallel_for
 from tensorflow.python.training import device_setter
 from tensorflow.python.util import dispatch, object_identity
 
-# The versions of TensorFlow that the entries of every `private.py` were tried on.
+# The versions of TensorFlow on which the entries of every `private.py` were
+# tested.
 TRIED_ON = ("2.16.2", "2.20.0", "2.21.0")
 
-# By entry, the public means that would end it.
+# Symbol -> the public API that would make it unnecessary.
 ENDED_BY = {
     "Reference": "a public class for what `tf.Variable.ref` returns",
     "acts_as_variable": "a public name of what tapes take for a variable",
@@ -89,17 +90,17 @@ ENDED_BY = {
     "when_traced": "a public callback for the end of a trace",
 }
 
-Reference: Any = object_identity.Reference  # What `tf.Variable.ref` gives.
+Reference: Any = object_identity.Reference  # The class of `tf.Variable.ref()`.
 
 
 def leave_unconverted(package: str) -> None:
-    """Keeps AutoGraph from rewriting a package's functions, as it leaves Keras'.
+    """Keeps AutoGraph from converting a package's functions, as for Keras.
 
-    It would rewrite each function of ours that a user's `tf.function` calls, 100
-    of them in a training step, which takes 10 s. There is nothing to rewrite: no
-    Python branch or loop of ours depends on a tensor. (The public
-    `tf.autograph.experimental.do_not_convert` would have to stand on every public
-    function, and keeps the users' functions that ours call from being converted.)
+    It would convert each function of tfembed that a user's `tf.function` calls,
+    100 of them in a training step, which takes 10 s. There is nothing to
+    convert: no Python branch or loop of tfembed depends on a tensor. (The
+    public `tf.autograph.experimental.do_not_convert` would be needed on every
+    public function, and would keep users' callbacks from being converted too.)
     """
     autograph_config.CONVERSION_RULES = (
         autograph_config.DoNotConvert(package),
@@ -108,9 +109,9 @@ def leave_unconverted(package: str) -> None:
 
 
 def converted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A user's function, as AutoGraph converts it where it converts the caller's.
+    """Converts a user's function by AutoGraph if the user's code is converted.
 
-    For functions that may branch or loop over tensors and are called by ours.
+    It is for callbacks that may branch or loop over tensors.
     """
     status = tf.__internal__.autograph.control_status_ctx()
     if status.status.name != "ENABLED":
@@ -130,17 +131,17 @@ def set_handle_shape(
     shape: tf.TensorShape,
     dtype: tf.DType = tf.float32,
 ) -> None:
-    """Tells an eager resource handle the shape and dtype of what it stands for.
+    """Sets the shape and dtype of an eager resource handle's resource.
 
-    Graphs take it from the op's shape function; eager execution runs none, and
-    gradients and function captures ask for it.
+    Graphs get them from the op's shape function, which eager execution does not
+    run; gradients and function captures read them.
     """
     data = handle_data_util.create_handle_data(shape, dtype)
     handle_data_util.set_handle_data(handle, data)
 
 
 def handle_shape(handle: tf.Tensor) -> tf.TensorShape:
-    """The shape of what a resource handle stands for, as far as it is known."""
+    """Returns the shape of a handle's resource, as far as it is known."""
     data = handle_data_util.get_handle_data(handle)
     if data is None or not data.is_set or len(data.shape_and_type) != 1:
         return tf.TensorShape(None)
@@ -157,11 +158,11 @@ def variable_accessed(variable: Any) -> None:
 
 
 def table_accessed(anchor: Any) -> None:
-    """As `variable_accessed`, for tables that an op takes by handle.
+    """Acts as `variable_accessed`, for tables that an op takes by handle.
 
     The function that is being traced keeps a stand-in, so that freezing it
-    (`convert_variables_to_constants_v2`) leaves the handle what it is: no op of
-    ours takes a constant in its place.
+    (`convert_variables_to_constants_v2`) does not replace the handle by a
+    constant, which tfembed's ops cannot take.
     """
     _keep_stand_in(anchor)
     if anchor.trainable:
@@ -169,12 +170,12 @@ def table_accessed(anchor: Any) -> None:
 
 
 def table_read(anchor: Any) -> None:
-    """As `table_accessed`, where no gradient goes to what is read.
+    """Acts as `table_accessed`, for reads without a gradient.
 
-    The function that is being traced keeps `anchor` alive, too, as it does the
-    handle: functions have weak references to variables alone.
+    The function that is being traced also keeps `anchor` alive, as it does the
+    handle: functions have only weak references to variables.
     """
-    if tf.executing_eagerly():  # An eager read has no function to tell.
+    if tf.executing_eagerly():  # There is no function to note an eager read.
         return
     _keep_stand_in(anchor, is_read=True)
     graph: Any = tf.compat.v1.get_default_graph()
@@ -185,22 +186,22 @@ def table_read(anchor: Any) -> None:
 
 
 def _keep_stand_in(anchor: Any, *, is_read: bool = False) -> None:
-    """Lets the function that is being traced, if one is, keep a stand-in."""
+    """Adds a stand-in to the function that is being traced, if any."""
     graph: Any = tf.compat.v1.get_default_graph()
     if hasattr(graph, "watch_variable"):
         graph.watch_variable(_stand_in(anchor, is_read=is_read))
 
 
 class _StandIn(tf.__internal__.tracking.Trackable):
-    """Stands among a function's variables for something with a handle.
+    """Represents an object with a handle among a function's variables.
 
-    TensorFlow makes a constant of each input of a function that is the very
-    handle of one of its variables. This has a handle of the same number alone,
-    by which tapes know tensors.
+    Freezing converts each input of a function that is the handle object of one
+    of its variables to a constant. A stand-in has another handle object with
+    the same tensor id, by which tapes identify tensors.
 
     Args:
-      anchor: what it stands for, which keeps it alive.
-      is_read: whether the function only reads it, and no gradient goes there.
+      anchor: the represented object, which keeps the stand-in alive.
+      is_read: whether the function only reads it, without a gradient.
     """
 
     _should_act_as_resource_variable = True
@@ -211,7 +212,7 @@ class _StandIn(tf.__internal__.tracking.Trackable):
 
     @property
     def anchor(self) -> Any:
-        """The object that it stands for."""
+        """The represented object."""
         anchor = self._anchor()
         if anchor is None:
             raise AssertionError(
@@ -222,11 +223,12 @@ class _StandIn(tf.__internal__.tracking.Trackable):
 
     @property
     def trainable(self) -> bool:
-        """Whether that is, unless it is only read.
+        """Whether the anchor is trainable and not only read.
 
-        A call of the function asks for it, and then tells tapes of this object
-        if it is. They keep what they are told of first for a handle, and are told
-        of the anchor here, so that `watched_variables` lists that.
+        Each call of the function reads it, and if it is True tapes watch this
+        object. A tape keeps the first object that it gets for a handle. So this
+        property makes tapes watch the anchor first, and `watched_variables`
+        lists the anchor.
         """
         anchor = self.anchor
         if self._is_read or not anchor.trainable:
@@ -236,7 +238,7 @@ class _StandIn(tf.__internal__.tracking.Trackable):
 
     @property
     def handle(self) -> Any:
-        """The object that tapes take for the anchor's handle."""
+        """The object that tapes use as the anchor's handle."""
         return _HandleNumber(self.anchor.handle._id)
 
     def __getattr__(self, name: str) -> Any:
@@ -251,7 +253,7 @@ class _StandIn(tf.__internal__.tracking.Trackable):
         return {"anchor": self.anchor}
 
     def _write_object_proto(self, proto: Any, options: Any) -> None:
-        """Tells a SavedModel that this is an object, no variable."""
+        """Marks this for a SavedModel as an object, not a variable."""
         del options
         proto.user_object.identifier = "_generic_user_object"
         proto.user_object.version.producer = 1
@@ -259,12 +261,12 @@ class _StandIn(tf.__internal__.tracking.Trackable):
 
 
 class _CallCheck(tf.__internal__.tracking.Trackable):
-    """A variable of a function that has a check run at each of its calls.
+    """A function's pseudo-variable that runs a check at each call.
 
-    Whoever calls a function asks its variables whether they are trainable.
+    TensorFlow reads `trainable` of a function's variables at each call.
 
     Args:
-      check: raises where the function must not be called.
+      check: a function that raises if the call is not allowed.
     """
 
     _should_act_as_resource_variable = True
@@ -275,13 +277,13 @@ class _CallCheck(tf.__internal__.tracking.Trackable):
 
     @property
     def trainable(self) -> bool:
-        """False, where the check passes."""
+        """False, if the check passes."""
         self._check()
         return False
 
     @property
     def handle(self) -> Any:
-        """A number that no tape and no function knows."""
+        """A handle that no tape and no function has."""
         return _HandleNumber(-1)
 
 
@@ -289,18 +291,18 @@ _CALL_CHECKS: dict[Callable[[], None], _CallCheck] = {}
 
 
 def at_each_call(check: Callable[[], None]) -> None:
-    """Has `check` run wherever the function that is being made is called.
+    """Runs `check` at each call of the function that is being traced.
 
     Args:
-      check: a function that lives as long as the program, and raises where the
-        other must not be called.
+      check: a function that is never deleted, and raises if the call is not
+        allowed.
     """
     graph: Any = tf.compat.v1.get_default_graph()
     graph.watch_variable(_CALL_CHECKS.setdefault(check, _CallCheck(check)))
 
 
 class _HandleNumber(tf.__internal__.types.Tensor):
-    """To a tape a resource handle, by its number."""
+    """A tensor that a tape treats as a resource handle, by its id."""
 
     def __init__(self, number: int) -> None:
         self._id = number
@@ -312,28 +314,28 @@ class _HandleNumber(tf.__internal__.types.Tensor):
 
 
 def _stand_in(anchor: Any, *, is_read: bool) -> _StandIn:
-    """The only one of `anchor`, for functions that only read it or the others."""
+    """Returns the stand-in of `anchor`, one for reads and one for gradients."""
     name = f"{_STAND_IN}_read" if is_read else _STAND_IN
     found: _StandIn | None = anchor.__dict__.get(name)
     if found is None:
         found = _StandIn(anchor, is_read=is_read)
-        # Past the tracking of attributes, for which it would be a child.
+        # Bypasses attribute tracking, which would add it as a child.
         object.__setattr__(anchor, name, found)
     return found
 
 
 def tape_records() -> bool:
-    """Whether a gradient tape of this thread is open and not paused."""
+    """Says whether a gradient tape of this thread is open and not paused."""
     return bool(record.could_possibly_record())
 
 
 def tape_watches(tensor: tf.Tensor) -> bool:
-    """Whether a gradient tape of this thread follows `tensor`."""
+    """Says whether a gradient tape of this thread watches `tensor`."""
     return bool(record.should_record_backprop([tensor]))
 
 
 def have_tangents(tensors: Sequence[tf.Tensor]) -> bool:
-    """Whether a ForwardAccumulator of this thread follows one of `tensors`."""
+    """Says whether a ForwardAccumulator of this thread has one of `tensors`."""
     if not tape_records():
         return False
     inside = [captured(tensor) for tensor in tensors]
@@ -341,7 +343,7 @@ def have_tangents(tensors: Sequence[tf.Tensor]) -> bool:
 
 
 def running_frames() -> Iterator[types.FrameType]:
-    """The calls that run in this thread: the caller first, the outermost last."""
+    """Yields the frames of this thread's calls, from the caller outwards."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         yield frame
@@ -353,20 +355,21 @@ def _is_of(module: types.ModuleType, frame: types.FrameType) -> bool:
 
 
 def asked_by_custom_gradient() -> bool:
-    """Whether tf.custom_gradient itself called the caller."""
+    """Says whether tf.custom_gradient itself called the caller."""
     (asking,) = itertools.islice(running_frames(), 2, 3)
     return _is_of(custom_gradient, asking)
 
 
 def asked_by_saver() -> bool:
-    """Whether tf.compat.v1.train.Saver asks the caller for what it saves."""
+    """Says whether a tf.compat.v1.train.Saver called the caller."""
     return bool(sys._getframe(2).f_locals.get("tf1_saver", False))
 
 
 def checkpoint_read_by_names() -> str:
-    """The path that tf.train.Checkpoint reads as a Saver's checkpoint, or "".
+    """Returns the path that tf.train.Checkpoint reads name-based, or "".
 
-    It does so too if a checkpoint's object graph cannot be read.
+    It reads a Saver's checkpoint by names, and one whose object graph cannot be
+    read.
     """
     for frame in running_frames():
         if frame.f_code.co_name == "globally_named_object_attributes":
@@ -375,7 +378,7 @@ def checkpoint_read_by_names() -> str:
 
 
 def asked_by_watch() -> bool:
-    """Whether `tape.watch` takes apart what it is given, up to five calls above."""
+    """Says whether `tape.watch` is at most five calls above."""
     return any(
         frame.f_code.co_name == "watch" and _is_of(backprop, frame)
         for frame in itertools.islice(running_frames(), 2, 7)
@@ -383,11 +386,11 @@ def asked_by_watch() -> bool:
 
 
 def is_recomputed() -> bool:
-    """Whether tf.recompute_grad calls this, and will again for a gradient.
+    """Says whether tf.recompute_grad calls this, and will again for a gradient.
 
-    It stops the recording of tapes for the first call, and opens a tape for the
-    second. Where neither is the case no frame is looked at, so that a dequeue
-    outside of tapes pays nothing for the question.
+    It pauses tapes for the first call, and opens a tape for the second.
+    Otherwise no frame is inspected, so that a dequeue outside of tapes pays
+    nothing.
     """
     may_record = record.could_possibly_record()
     if not (may_record or pywrap_tfe.TFE_Py_TapeSetIsStopped()):
@@ -400,22 +403,22 @@ def is_recomputed() -> bool:
 
 
 def is_vectorized() -> bool:
-    """Whether what is traced runs many times: tf.vectorized_map, tape.jacobian."""
+    """Says whether tf.vectorized_map or tape.jacobian vectorizes this trace."""
     if tf.executing_eagerly():
         return False  # TensorFlow traces what it vectorizes.
     return any(_is_of(parallel_for, frame) for frame in running_frames())
 
 
 def track(owner: Any, name: str, child: Any) -> Any:
-    """Makes `child` part of what `owner` saves; restores it if that waits.
+    """Tracks `child` for `owner`'s saves; restores it if a restore is pending.
 
-    Unlike an attribute's, the name may have any form.
+    Unlike an attribute's name, `name` may be any string.
     """
     return owner._track_trackable(child, name=name)
 
 
 def eager_mode() -> Any:
-    """Executes eagerly, also where a graph of TensorFlow 1 is being built."""
+    """Returns a context of eager mode, even inside a graph of TensorFlow 1."""
     return tf.__internal__.eager_context.eager_mode()
 
 
@@ -425,25 +428,25 @@ def untracked(owner: Any, child: Any) -> Any:
 
 
 def captured(handle: tf.Tensor) -> tf.Tensor:
-    """`handle` as an input of the function, branch or loop that is traced."""
+    """Captures `handle` in the function, branch or loop that is traced."""
     graph: Any = tf.compat.v1.get_default_graph()
     is_function = not tf.executing_eagerly() and hasattr(graph, "capture")
     return graph.capture(handle) if is_function else handle
 
 
 def outside_function(handle: tf.Tensor) -> tf.Tensor:
-    """The eager tensor of `handle`, for gradients of called functions.
+    """Returns the eager tensor of `handle`, for gradients of called functions.
 
-    TensorFlow gives a function that a persistent tape is around all of its own
-    tensors that its gradient uses as outputs, with gradients that are no slices.
-    A gradient inside of another function keeps to tensors of that one.
+    For a function inside of a persistent tape, TensorFlow adds all of its
+    tensors that its gradient uses to the outputs, whose gradients cannot be
+    slices. A gradient inside of another function uses that function's tensors.
     """
     graph: Any = tf.compat.v1.get_default_graph()
     if tf.executing_eagerly() or hasattr(
         getattr(graph, "outer_graph", None), "captures"
     ):
         return handle
-    own = getattr(handle, "graph", None)  # A tensor of eager mode has none.
+    own = getattr(handle, "graph", None)  # Eager tensors have no graph.
     for outer, inner in getattr(own, "captures", ()):
         if inner is handle and not hasattr(outer, "op"):
             return outer
@@ -451,28 +454,28 @@ def outside_function(handle: tf.Tensor) -> tf.Tensor:
 
 
 def register_dispatchable(cls: type) -> type:
-    """Lets tf.experimental.dispatch_for_api tell objects of `cls`; returns it."""
+    """Registers `cls` for tf.experimental.dispatch_for_api; returns it."""
     return dispatch.register_dispatchable_type(cls)
 
 
 def acts_as_variable(value: Any) -> bool:
-    """Whether tapes take `value` for its `handle`."""
+    """Says whether tapes watch `value` by its `handle`."""
     return resource_variable_ops.is_resource_variable(value)
 
 
 def register_read_only(op_type: str) -> None:
-    """Lets a tf.function run ops of this type on one table side by side."""
+    """Lets a tf.function run ops of this type on one table concurrently."""
     auto_control_deps_utils.register_read_only_resource_op(op_type)
 
 
 def mark_read_only(op: tf.Operation, inputs: Sequence[int]) -> None:
-    """As `register_read_only`, for some inputs of one op of a graph."""
+    """Marks some inputs of one graph op as `register_read_only` does."""
     name = auto_control_deps_utils.READ_ONLY_RESOURCE_INPUTS_ATTR
     ops.set_int_list_attr(op, name, list(inputs))
 
 
 def traced_for_xla() -> bool:
-    """Whether a function is being traced that XLA compiles, or one inside it."""
+    """Says whether the function that is being traced is compiled by XLA."""
     if tf.executing_eagerly():
         return False
     graph = tf.compat.v1.get_default_graph()
@@ -480,10 +483,10 @@ def traced_for_xla() -> bool:
 
 
 def orders_by_itself() -> bool:
-    """Whether ops run in the order in which they are made, all of them.
+    """Says whether all ops run, in the order in which they are made.
 
-    In eager mode and in a tf.function they do. In a graph of TensorFlow 1 only
-    what a fetch needs is run; so it is in the branches and loops of one, though
+    It is so in eager mode and in a tf.function. In a graph of TensorFlow 1 only
+    the ops that a fetch needs run, also in its branches and loops, though
     TensorFlow builds these as functions.
     """
     if tf.executing_eagerly():
@@ -493,10 +496,10 @@ def orders_by_itself() -> bool:
 
 
 def parameter_servers() -> list[str]:
-    """The servers on which the default graph's variables are put, as devices.
+    """Returns the devices of the default graph's parameter servers.
 
     They are those of the innermost `tf.compat.v1.train.replica_device_setter`;
-    none without such a setter, or in eager mode.
+    the list is empty without such a setter, and in eager mode.
     """
     with tf.init_scope():
         if tf.executing_eagerly():
@@ -512,9 +515,9 @@ def parameter_servers() -> list[str]:
 
 
 def in_session_graph() -> bool:
-    """Whether ops are made in a graph of TensorFlow 1, which sessions run.
+    """Says whether ops are made in a graph of TensorFlow 1, which sessions run.
 
-    Not in a function, nor in the branches and loops of such a graph.
+    It is False in functions, and in the branches and loops of such a graph.
     """
     if tf.executing_eagerly():
         return False
@@ -524,9 +527,9 @@ def in_session_graph() -> bool:
 
 
 def waits_for_nothing() -> bool:
-    """Whether an op that is made in a graph of TensorFlow 1 waits for no other.
+    """Says whether a graph of TensorFlow 1 has no current control dependencies.
 
-    So that one that was made before does as well.
+    Then an op that was made before can be reused.
     """
     if not in_session_graph() or orders_by_itself():
         return False
@@ -535,14 +538,15 @@ def waits_for_nothing() -> bool:
 
 
 def in_order(make: Callable[[], tf.Tensor]) -> tf.Tensor:
-    """Has a graph of TensorFlow 1 run what `make` makes as a function would.
+    """Orders the ops of `make` in a graph of TensorFlow 1 as in a function.
 
-    All of it runs, what touches one resource in the order in which it was made,
-    before the result is there. Each op is placed by itself, as ops of a function
-    that is called are not where resources lie on several machines.
+    All of them run before the result is available, and ops on one resource run
+    in the order of creation. Each op is placed individually; the ops of a
+    called function are not, if resources are on several machines.
 
     Args:
-      make: makes ops in the current graph, and gives a tensor.
+      make: a function that makes ops in the current graph, and returns a
+        tensor.
     """
     graph: Any = tf.compat.v1.get_default_graph()
     ordered = auto_control_deps.AutomaticControlDependencies()
@@ -554,10 +558,10 @@ def in_order(make: Callable[[], tf.Tensor]) -> tf.Tensor:
 
 
 def when_traced(callback: Callable[[], None]) -> bool:
-    """Has `callback` called once the outermost function that is traced is made.
+    """Calls `callback` after the trace of the outermost function.
 
     Returns:
-      Whether one is.
+      Whether a function is being traced.
     """
     graph: Any = tf.compat.v1.get_default_graph()
     outermost = None
@@ -572,11 +576,12 @@ def when_traced(callback: Callable[[], None]) -> bool:
 
 
 def is_in_loop(op: tf.Operation) -> bool:
-    """Whether a loop repeats `op`: tf.while_loop, tf.map_fn and such.
+    """Says whether a loop (tf.while_loop, tf.map_fn, ...) repeats `op`.
 
-    Not said of an op of a tf.function that a loop calls: others may call it too.
+    It is False for an op of a tf.function that a loop calls, since other code
+    may call that function too.
     """
-    # Where control flow of TensorFlow 2 is disabled, loops are no functions.
+    # If control flow v2 is disabled, loops are not functions.
     if control_flow_util.IsInWhileLoop(op):
         return True
     graph: Any = op.graph
@@ -586,16 +591,16 @@ def is_in_loop(op: tf.Operation) -> bool:
 
 
 def control_flow_left(graph: Any) -> str:
-    """Which control flow a gradient of ops of `graph` leaves, if any.
+    """Returns the control flow that a gradient of ops of `graph` leaves.
 
-    So do those of a function that a branch or loop calls, where TensorFlow makes
-    them with the branch's or loop's own.
+    It includes gradients of a function that a branch or loop calls, if
+    TensorFlow makes them together with those of the branch or loop.
 
     Args:
-      graph: where the ops are; the default graph when they were made.
+      graph: the graph of the ops; the default graph when they were made.
 
     Returns:
-      "branch", "loop" or "": neither.
+      "branch", "loop" or "".
     """
     left = ""
     if isinstance(graph, control_flow_v2_func_graphs.WhileBodyFuncGraph):
@@ -617,10 +622,11 @@ def control_flow_left(graph: Any) -> str:
 
 
 def gradients_are_apart(graph: Any) -> bool:
-    """Whether a gradient that is being made is that of a call of function `graph`.
+    """Says whether the gradient of function `graph` is a separate function.
 
-    TensorFlow makes such a gradient once, as a function beside that one, and calls
-    it wherever the function was called: in branches and loops too.
+    TensorFlow makes such a gradient once, and calls it wherever the function
+    was
+    called: in branches and loops too.
     """
     here: Any = tf.compat.v1.get_default_graph()
     return (
@@ -633,10 +639,10 @@ def gradients_are_apart(graph: Any) -> bool:
 
 
 def is_in_some_branches() -> bool:
-    """Whether what is differentiated now is in one branch and not in the others.
+    """Says whether the differentiated op is in some branches, but not in all.
 
-    Said of `TrainableRowsOf` in a tf.cond or tf.switch_case around which the tape
-    is. A branch that calls functions may have it in one of these.
+    It is for `TrainableRowsOf` in a tf.cond or tf.switch_case inside of a tape;
+    a branch may have the op in a function that it calls.
     """
     return any(
         frame.f_globals.get("__name__") == cond_v2.__name__
@@ -660,7 +666,7 @@ def _may_look_up(op: tf.Operation) -> bool:
 
 
 def differentiated_around() -> str:
-    """Says what TensorFlow differentiates now: a "loop", a "branch", or ""."""
+    """Returns what TensorFlow is differentiating: "loop", "branch", or ""."""
     left = ""
     for frame in running_frames():
         if frame.f_code.co_name == "_create_grad_func":
@@ -673,7 +679,7 @@ def differentiated_around() -> str:
 
 
 def leaves_old_branch(op: tf.Operation) -> bool:
-    """Whether a gradient leaves a branch of TensorFlow 1's control flow."""
+    """Says whether a gradient leaves a branch of control flow v1."""
     own: Any = op
     branch = control_flow_util.GetContainingCondContext(
         own._get_control_flow_context()
@@ -685,28 +691,29 @@ def leaves_old_branch(op: tf.Operation) -> bool:
 
 
 def unnamed_variable(name: str, **arguments: Any) -> tf.Variable:
-    """An eager variable called `name`, by which TensorFlow keeps nothing.
+    """Makes an eager variable called `name` without a cached kernel.
 
-    It keeps a kernel of 36 KB for each name that a variable was made by, for
-    ever. So this one is made without, and called `name` after.
+    TensorFlow caches a kernel of 36 KB for each name of a new variable and
+    never frees it. So the variable is made without a name, which is set after.
 
     Args:
-      name: the variable's.
-      **arguments: the others of tf.Variable.
+      name: the variable's name.
+      **arguments: the other arguments of tf.Variable.
     """
-    if tf.distribute.has_strategy():  # Which may make one for each replica.
+    if tf.distribute.has_strategy():  # It may make one for each replica.
         return tf.Variable(name=name, **arguments)
-    with tf.name_scope(""):  # Which is part of a name.
+    with tf.name_scope(""):  # Else the scope becomes a part of the name.
         variable: Any = tf.Variable(**arguments)
     variable._handle_name = variable.handle._name = f"{name}:0"
     return variable
 
 
 def number_tensor(value: Any) -> tf.Tensor:
-    """`tf.convert_to_tensor(value)`, of a number that is another one each time.
+    """Converts a Python number that changes often to a tensor.
 
-    Eager TensorFlow keeps a tensor of 1 KB for each number of Python's that it
-    made one of, for ever: a learning rate that declines is as many as steps.
+    `tf.convert_to_tensor` caches a tensor of 1 KB for each distinct Python
+    number and never frees it: a decaying learning rate has a new value in each
+    step.
     """
     if isinstance(value, float):
         value = np.array(value, np.float32)
@@ -716,11 +723,11 @@ def number_tensor(value: Any) -> tf.Tensor:
 
 
 def single_variable(**arguments: Any) -> Any:
-    """A variable of which there is one copy, whatever strategy is in scope.
+    """Makes a variable with one copy, regardless of the strategy in scope.
 
-    tf.Variable is made by the strategy, which mirrors it.
+    The strategy would mirror a tf.Variable.
 
     Args:
-      **arguments: those of tf.Variable.
+      **arguments: the arguments of tf.Variable.
     """
     return resource_variable_ops.ResourceVariable(**arguments)

@@ -1,7 +1,7 @@
-"""Graphs of TensorFlow 1, which sessions run: what differs there for all rooms.
+"""Differences of graphs of TensorFlow 1, which sessions run, for all rooms.
 
-The seam: only this module and `dynamic_embedding/tensorflow1` ask whether ops are
-made in such a graph. Others call what is here, and get what fits where they are.
+Only this module and `dynamic_embedding/tensorflow1` check whether ops are made
+in such a graph. Other modules call these functions, which handle both cases.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["current_graph", "resource_name"]
 
 
 def current_graph() -> Any:
-    """The graph of TensorFlow 1 that is being built, or None in eager mode."""
+    """Returns the current graph of TensorFlow 1; None in eager mode."""
     with tf.init_scope():
         if tf.executing_eagerly():
             return None
@@ -25,9 +25,10 @@ def current_graph() -> Any:
 
 
 def resource_name() -> str:
-    """A name for a resource that is being made: "" where its handle is enough.
+    """Returns a name for a new resource; "" if its handle is enough.
 
-    A graph that sessions run makes the resource anew in each run, and finds it
-    again by the name. A function makes a new one for each copy of a model.
+    A graph that sessions run executes the creation in each run, and finds the
+    resource again by its name. A function makes a new one for each copy of a
+    model.
     """
     return f"tfembed_{uuid.uuid4().hex}" if in_session_graph() else ""

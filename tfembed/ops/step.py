@@ -1,10 +1,10 @@
-"""The queue in which the batches of a step wait between its calls.
+"""The queue that stores a step's batches between its calls.
 
     put --> [enqueued] --take--> lookup --hold--> [in flight] --finish--> update
 
-A batch is a list of tensors: bool [], whether it is for training, then, for `lookup`
-and `update`, per feature its ids and, but for dense ones, rows and weights and, of
-sparse ones, the dense shape: fields of FeatureIds.
+A batch is a list of tensors: bool [], whether it is for training; then, for
+`lookup` and `update`, the fields of FeatureIds per feature: ids; rows and
+weights unless the ids are dense; and the dense shape if they are sparse.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def create(
     waits: bool = False,
     drops_unfinished: bool = False,
 ) -> tf.Tensor:
-    """A handle of a new queue, which goes with its last handle.
+    """Makes a queue and returns its handle; the last handle frees the queue.
 
-    In a graph of TensorFlow 1 it stays, for the graph's other runs.
+    In a graph of TensorFlow 1 the queue is kept for the graph's other runs.
 
     Args:
-      label: its name in errors.
+      label: the queue's name in errors.
       most_batches: the most batches that may be enqueued.
-      seconds: the seconds for which `put` then waits.
-      waits: whether all calls that come too early wait, without a time.
+      seconds: the seconds for which `put` blocks at that bound.
+      waits: whether all early calls block, without a timeout.
       drops_unfinished: whether a batch for training need not be finished.
     """
     shared_name = "" if tf.executing_eagerly() else resource_name()
@@ -64,54 +64,55 @@ def create(
 
 
 def put(queue: Any, batch: Sequence[tf.Tensor]) -> Any:
-    """Enqueues a batch; returns the operation, in graphs.
+    """Enqueues a batch; returns the operation in graphs.
 
     Raises:
-      tf.errors.InvalidArgumentError: there is no room, and none came in time.
+      tf.errors.InvalidArgumentError: the queue is full until the timeout.
     """
     return library.load().tfembed_step_put(queue, list(batch))
 
 
 def take(queue: Any, dtypes: Sequence[tf.DType]) -> list[tf.Tensor]:
-    """Removes the oldest batch that is enqueued, after `drop_idle`.
+    """Removes and returns the oldest enqueued batch, after `drop_idle`.
 
     Raises:
-      tf.errors.InvalidArgumentError: none is, and the queue does not wait.
+      tf.errors.InvalidArgumentError: no batch is enqueued, and the queue does
+        not block.
     """
     return library.load().tfembed_step_take(queue, T=list(dtypes))
 
 
 def drop_idle(queue: Any) -> Any:
-    """Forgets the batch that is in flight; returns the operation, in graphs.
+    """Drops the batch in flight; returns the operation in graphs.
 
     Raises:
-      tf.errors.InvalidArgumentError: it is for training, and not to be dropped.
+      tf.errors.InvalidArgumentError: it is for training, and must be finished.
     """
     return library.load().tfembed_step_drop_idle(queue)
 
 
 def hold(queue: Any, batch: Sequence[tf.Tensor]) -> Any:
-    """Puts a batch in flight; returns the operation, in graphs."""
+    """Puts a batch in flight; returns the operation in graphs."""
     return library.load().tfembed_step_hold(queue, list(batch))
 
 
 def finish(queue: Any, dtypes: Sequence[tf.DType]) -> list[tf.Tensor]:
-    """Removes the batch that is in flight.
+    """Removes and returns the batch in flight.
 
     Raises:
-      tf.errors.InvalidArgumentError: none is, and the queue does not wait; or it
-        is not for training.
+      tf.errors.InvalidArgumentError: no batch is in flight, and the queue does
+        not block; or the batch is not for training.
     """
     return library.load().tfembed_step_finish(queue, T=list(dtypes))
 
 
 def sizes(queue: Any) -> tf.Tensor:
-    """int32 [2]: batches enqueued, and batches in flight that are for training."""
+    """Counts enqueued batches, and training batches in flight: int32 [2]."""
     return library.load().tfembed_step_sizes(queue)
 
 
 def clear(queue: Any) -> Any:
-    """Forgets all batches; returns the operation, in graphs."""
+    """Drops all batches; returns the operation in graphs."""
     return library.load().tfembed_step_clear(queue)
 
 
@@ -122,7 +123,7 @@ def step_attrs(
     batch_sizes: Sequence[int],
     plans: Sequence[FeaturePlan],
 ) -> dict[str, Any]:
-    """The attributes of `lookup` and `update`, the same for all of their batches.
+    """Makes the attributes of `lookup` and `update`, equal for all batches.
 
     Args:
       dims: per table the floats of a row.
@@ -138,12 +139,12 @@ def step_attrs(
 def lookup(
     queue: Any, tables: Sequence[Any], attrs: Mapping[str, Any]
 ) -> list[tf.Tensor]:
-    """`take`, a grouped lookup of what it took, and `hold`. Without gradients.
+    """Does `take`, a grouped lookup of the batch, and `hold`; no gradients.
 
     Args:
-      queue: its handle.
+      queue: the queue's handle.
       tables: the handles of the tables.
-      attrs: as `step_attrs` makes them.
+      attrs: the result of `step_attrs`.
 
     Returns:
       Per feature float32 [B, dim] or [B, max_sequence_length, dim].
@@ -177,18 +178,19 @@ def update(
     norm_limits: Sequence[float] = (),
     norm_groups: Sequence[int] = (),
 ) -> tf.Tensor:
-    """`finish` of all queues, and a grouped update for what they gave.
+    """Does `finish` for all queues, and a grouped update for their batches.
 
     Args:
       queues: handles, one per replica.
       tables, slots: the handles of the tables, and of the slot variables.
       gradients, rules, nonfinite, table_names, norm_limits, norm_groups: as for
-        `grouped_update`. Features are the first queue's, then the next one's.
-      attrs: as `step_attrs` makes them, for the features of all queues.
+        `grouped_update`. The features are those of the queues, one after
+        another.
+      attrs: the result of `step_attrs` for the features of all queues.
       learning_rates: float32 [tables].
 
     Returns:
-      int64 [tables]: the rows whose sums had a NaN or an infinity.
+      int64 [tables]: the count of rows with a non-finite sum.
 
     Raises:
       tf.errors.InvalidArgumentError: as `finish` and `grouped_update`.

@@ -1,9 +1,9 @@
-"""Ops on one shard of a table: convert, call.
+"""Wrappers of the ops on one shard of a table.
 
 `table` is a resource handle of `create`. Keys have any shape [...], rows are
-[..., dim], both of the table's dtypes. Faults that only the op can see raise
-tf.errors.InvalidArgumentError before anything is changed. Writes return their
-operation in a graph, None in eager mode.
+[..., dim], both of the table's dtypes. Ops raise tf.errors.InvalidArgumentError
+for wrong arguments before anything is changed. Writes return their operation in
+a graph, None in eager mode.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tfembed.ops import library, private
 
 
 class TableMemory(NamedTuple):
-    """int64 scalars: what a table holds and takes."""
+    """The keys and bytes of a table, int64 scalars."""
 
     size: tf.Tensor
     capacity: tf.Tensor
@@ -44,25 +44,26 @@ def create(
     shared_name: str = "",
     container: str = "",
 ) -> tf.Tensor:
-    """A handle of an empty table.
+    """Makes an empty table.
 
     Args:
       dim: numbers per row.
       key_dtype: int64, int32 or string.
-      value_dtype: what a row's numbers are.
+      value_dtype: the dtype of a row's numbers.
       name: the table's name in errors.
-      initializer: the kind of the rows that missing keys have: "constant",
+      initializer: the kind of the initial rows of missing keys: "constant",
         "vector", "uniform", "normal" or "truncated_normal".
       initializer_args: its arguments, e.g. mean and standard deviation.
-      seed: with a key, all that its initial row depends on.
+      seed: the seed of initial rows, which depend only on it and the key.
       init_size: keys to make room for at once.
-      admission, eviction: policies, as `cc/core/policies` reads them; "": none.
-      max_size: keys that are never exceeded; 0: no bound.
-      missing_value: what missing keys read in all columns; None: initial rows.
+      admission, eviction: texts that `cc/core/policies` parses; "": no policy.
+      max_size: the most keys; 0: no bound.
+      missing_value: the number that missing keys read in all columns; None:
+        initial rows.
       stochastic_rounding: whether trained rows of float16 or bfloat16 are
-        rounded by chance.
-      shared_name: "" for a table that goes with its last handle; else the name
-        under which all sessions of this process find the same table.
+        rounded at random.
+      shared_name: "" for a table that its last handle frees; else the name by
+        which all sessions of this process find the same table.
       container: TensorFlow's container of named tables.
 
     Returns:
@@ -83,8 +84,8 @@ def create(
     }
     create = library.load().tfembed_table_create
     if tf.executing_eagerly() and not shared_name:
-        # TensorFlow keeps something for each value of an attribute, and for each
-        # number of Python's.
+        # TensorFlow caches kernels by attribute values, and tensors by Python
+        # numbers, and never frees them.
         create = library.load().tfembed_table_create_v2
         attributes |= {
             "table_name": name,
@@ -110,7 +111,7 @@ def lookup(
     dim: int,
     value_dtype: tf.DType = tf.float32,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """(values [..., dim], exists bool [...]); a missing key's initial row."""
+    """Returns (values [..., dim], exists bool [...]); inserts nothing."""
     result = library.load().tfembed_table_lookup(
         table, _keys(keys), dim=dim, Tvalue=value_dtype
     )
@@ -120,7 +121,7 @@ def lookup(
 def upsert(
     table: tf.Tensor, keys: tf.Tensor, values: tf.Tensor
 ) -> tf.Operation | None:
-    """Writes the rows of `keys`; of a repeated key the last one stays."""
+    """Writes the rows of `keys`; the last row of a repeated key wins."""
     return library.load().tfembed_table_upsert(table, _keys(keys), values)
 
 
@@ -131,9 +132,10 @@ def accum(
     exists: tf.Tensor,
     old_values: tf.Tensor | None = None,
 ) -> tf.Operation | None:
-    """Adds where `exists` and the key is there; inserts where neither.
+    """Adds to present keys if `exists`; inserts missing keys if not `exists`.
 
-    With `old_values` it adds the difference from those.
+    Other keys are not changed. With `old_values` it adds the difference from
+    them.
     """
     old = [] if old_values is None else [old_values]
     return library.load().tfembed_table_accum(
@@ -142,12 +144,12 @@ def accum(
 
 
 def remove(table: tf.Tensor, keys: tf.Tensor) -> tf.Operation | None:
-    """Removes `keys`; those that are not there are ignored."""
+    """Removes `keys`; missing keys are ignored."""
     return library.load().tfembed_table_remove(table, _keys(keys))
 
 
 def clear(tables: Sequence[tf.Tensor]) -> tf.Operation | None:
-    """Removes all keys of tables that lie on one device."""
+    """Removes all keys of tables on one device."""
     return library.load().tfembed_table_clear(tables)
 
 
@@ -158,16 +160,14 @@ def replace(
     *,
     trained: bool = False,
 ) -> tf.Operation | None:
-    """Has each of the tables, on one device, hold these rows and no others.
-
-    Exports show all of them before or after.
+    """Replaces the content of tables on one device, atomically for exports.
 
     Args:
-      tables: handles.
-      keys: the keys of each table, [...]; of a repeated key the last one stays.
+      tables: the tables' handles.
+      keys: the keys of each table, [...]; the last row of a repeated key wins.
       rows: the rows of each table, keys.shape + [dim], or with `trained` float32,
         keys.shape + [dim + floats of all slots].
-      trained: whether slots are in the rows.
+      trained: whether the rows include slots.
     """
     return library.load().tfembed_table_replace(
         tables, keys, rows, trained=trained
@@ -175,17 +175,17 @@ def replace(
 
 
 def size(table: tf.Tensor) -> tf.Tensor:
-    """The number of keys, int64 []."""
+    """Returns the number of keys, int64 []."""
     return library.load().tfembed_table_size(table)
 
 
 def seed(table: tf.Tensor) -> tf.Tensor:
-    """The seed of the initial rows, int64 []: a restore may bring another."""
+    """Returns the seed of the initial rows, int64 []; a restore may set it."""
     return library.load().tfembed_table_seed(table)
 
 
 def evict(table: tf.Tensor, keys: tf.Tensor) -> tf.Operation | None:
-    """Removes `keys`, and counts those that were there as evicted."""
+    """Removes `keys`, and counts those that the table held as evicted."""
     return library.load().tfembed_table_evict(table, _keys(keys))
 
 
@@ -195,12 +195,12 @@ def worth(
     policy: str = "",
     key_dtype: tf.DType = tf.int64,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """All keys [n] and their rows' worth double [n], by a policy.
+    """Returns all keys [n] and their rows' worth, double [n], by a policy.
 
     Args:
       table: the table.
-      policy: as `cc/core/policies/eviction.h` reads it; "": the table's.
-      key_dtype: the table's.
+      policy: a text for `cc/core/policies/eviction.h`; "": the table's policy.
+      key_dtype: the table's key dtype.
     """
     result = library.load().tfembed_table_worth(
         table, policy=policy, Tkey=key_dtype
@@ -208,11 +208,11 @@ def worth(
     return result.keys, result.worth
 
 
-ALL_ROWS = 2**62  # For a survey that leaves none out.
+ALL_ROWS = 2**62  # For a survey of all rows.
 
 
 class TableSurvey(NamedTuple):
-    """Some rows of a table, and its counts; the op tells more of each.
+    """A sample of a table's rows, and its counts; the op's doc describes them.
 
     Attributes:
       keys: the keys of the rows, [n].
@@ -233,12 +233,12 @@ class TableSurvey(NamedTuple):
 def survey(
     table: tf.Tensor, rows: Any, *, key_dtype: tf.DType = tf.int64
 ) -> TableSurvey:
-    """Looks at about so many rows of the table, picked as if by chance.
+    """Surveys a pseudo-random sample of the table's rows.
 
     Args:
       table: the table.
-      rows: how many, int64 [].
-      key_dtype: the table's.
+      rows: the approximate size of the sample, int64 [].
+      key_dtype: the table's key dtype.
     """
     result = library.load().tfembed_table_survey(
         table, tf.cast(rows, tf.int64), Tkey=key_dtype
@@ -253,13 +253,15 @@ def top(
     policy: str = "",
     key_dtype: tf.DType = tf.int64,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The keys [n] of the highest worth, and that double [n], highest first.
+    """Returns the keys [n] of the highest worth, and the worth, double [n].
+
+    The highest worth comes first.
 
     Args:
       table: the table.
-      most: n, or all there are.
+      most: the largest n.
       policy: as for `worth`.
-      key_dtype: the table's.
+      key_dtype: the table's key dtype.
     """
     result = library.load().tfembed_table_top(
         table, tf.cast(most, tf.int64), policy=policy, Tkey=key_dtype
@@ -268,7 +270,7 @@ def top(
 
 
 def use(table: tf.Tensor) -> tf.Tensor:
-    """How the table was used, int64 [13]; the op tells the order."""
+    """Returns the use counters, int64 [13], in the order of the op's doc."""
     return library.load().tfembed_table_use(table)
 
 
@@ -280,33 +282,33 @@ def stats(table: tf.Tensor) -> TableMemory:
 
 
 def keys(table: tf.Tensor, *, key_dtype: tf.DType = tf.int64) -> tf.Tensor:
-    """All keys [n] of one moment; no row is copied."""
+    """Returns all keys [n], copied at one moment; copies no rows."""
     return library.load().tfembed_table_keys(table, Tkey=key_dtype)
 
 
 def contains(table: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-    """Which of `keys` [...] are there, bool [...]; no row is read."""
+    """Says which of `keys` [...] are present, bool [...]; reads no rows."""
     return library.load().tfembed_table_contains(table, _keys(keys))
 
 
 def import_rows(
     table: tf.Tensor, keys: tf.Tensor, full_rows: tf.Tensor
 ) -> tf.Operation | None:
-    """Upserts rows as they lie in memory, in words: float32 [n, width]."""
+    """Upserts rows in their memory layout, as float32 words [n, width]."""
     return library.load().tfembed_table_import(table, _keys(keys), full_rows)
 
 
 def import_waiting(
     table: tf.Tensor, keys: tf.Tensor, seen: tf.Tensor
 ) -> tf.Operation | None:
-    """Has `keys` [n] wait for admission, as seen in `seen` (int32 [n]) steps."""
+    """Adds `keys` [n] that wait for admission; `seen` int32 [n]: their steps."""
     return library.load().tfembed_table_import_waiting(table, _keys(keys), seen)
 
 
 def lookup_trained(
     table: tf.Tensor, keys: tf.Tensor, *, width: int
 ) -> tf.Tensor:
-    """Value and slots as floats, [..., width = dim + floats of all slots]."""
+    """Returns values and slots, float32 [..., dim + floats of all slots]."""
     return library.load().tfembed_table_lookup_trained(
         table, _keys(keys), width=width
     )
@@ -315,26 +317,26 @@ def lookup_trained(
 def write_trained(
     table: tf.Tensor, keys: tf.Tensor, rows: tf.Tensor, *, add: bool = False
 ) -> tf.Operation | None:
-    """Writes value and slots of `keys`, or adds to them."""
+    """Writes values and slots of `keys`, or adds to them."""
     return library.load().tfembed_table_write_trained(
         table, _keys(keys), rows, add=add
     )
 
 
 class TableSnapshot(NamedTuple):
-    """The shards of a table as of one moment.
+    """A copy of the shards of a table at one moment.
 
     Attributes:
       keys: [n], shard after shard.
       values: [n, dim].
       slots: float32 [n, floats of all slots].
-      notes: int64 [n], what the eviction policy noted of each row; [0] where it
-        notes nothing.
+      notes: int64 [n], the eviction policy's note of each row; [0] without
+        notes.
       waiting: [m], keys that wait for admission.
-      seen: int32 [m], in how many steps each of them was seen.
-      counters: uint8 [blocks of all shards, bytes], of an admission whose keys
-        share some.
-      kinds: string [2], what notes and counters mean; "" where there are none.
+      seen: int32 [m], the number of steps that saw each waiting key.
+      counters: uint8 [blocks of all shards, bytes], the shared counters of an
+        admission policy.
+      kinds: string [2], the kinds of notes and of counters; "" without them.
     """
 
     keys: tf.Tensor
@@ -354,12 +356,12 @@ def snapshot(
     value_dtype: tf.DType = tf.float32,
     only_rows: bool = False,
 ) -> TableSnapshot:
-    """All that the shards of a table hold, of one moment all together.
+    """Copies the content of a table's shards at one moment.
 
     Args:
-      tables: the handles of the shards, which lie on one device.
-      key_dtype, value_dtype: the table's.
-      only_rows: whether to leave what policies noted out.
+      tables: the handles of the shards, on one device.
+      key_dtype, value_dtype: the table's dtypes.
+      only_rows: whether to leave out the notes of policies.
 
     Raises:
       tf.errors.InvalidArgumentError: other dtypes, or handles of tables that
@@ -375,14 +377,14 @@ def snapshot(
 def import_notes(
     table: tf.Tensor, keys: tf.Tensor, notes: tf.Tensor, kind: tf.Tensor
 ) -> tf.Operation | None:
-    """Notes `notes` [n] of the rows of `keys` [n]; nothing of another `kind`."""
+    """Sets the notes [n] of the rows of `keys` [n]; ignores another `kind`."""
     return library.load().tfembed_table_import_notes(table, keys, notes, kind)
 
 
 def import_counters(
     table: tf.Tensor, counters: tf.Tensor, kind: tf.Tensor
 ) -> tf.Operation | None:
-    """Takes `counters` over; not those of another `kind` or shape."""
+    """Sets the shared counters; ignores another `kind` or shape."""
     return library.load().tfembed_table_import_counters(table, counters, kind)
 
 
@@ -394,14 +396,14 @@ def set_slots(
     initial_values: Sequence[float],
     row_wise: Sequence[int] = (),
 ) -> tf.Operation | None:
-    """Lays the slots of the update rule `owner` out in every row.
+    """Adds the slots of the update rule `owner` to every row.
 
     Args:
       table: a handle of `create`.
       owner: the rule's name.
       names: the names of its slots.
       initial_values: one per slot.
-      row_wise: the indices of the slots that are one float a row.
+      row_wise: the indices of the slots that have one float per row.
     """
     return library.load().tfembed_table_set_slots(
         table,
@@ -418,7 +420,7 @@ def drop_slots(table: tf.Tensor) -> tf.Operation | None:
 
 
 def _keys(keys: tf.Tensor) -> tf.Tensor:
-    """Tensors as they are; Python's and NumPy's integers as int64."""
+    """Converts integers of Python and NumPy to int64 tensors."""
     if isinstance(keys, tf.Tensor):
         return keys
     return tf.convert_to_tensor(keys, dtype_hint=tf.int64)

@@ -1,8 +1,8 @@
-"""The xla engine: tables in the memory of a device, and programs by XLA.
+"""The xla engine: tables in device memory, in programs that XLA compiles.
 
-`XlaShardedEngine` is that of a TPUStrategy: rows are spread over the replicas. One
-trace of the step serves all replicas. Its program holds the exchange, so that
-enqueue, dequeue and apply_gradients are inside of strategy.run.
+`XlaShardedEngine` is for a TPUStrategy: rows are sharded over the replicas. One
+trace of the step serves all replicas. Its program contains the exchange, so
+enqueue, dequeue and apply_gradients must be inside of strategy.run.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ class XlaSteps:
         gradients: Sequence[tf.Tensor],
         rates: tf.Tensor,
     ) -> None:
-        """Updates the tables by gradients of activations and rates per table."""
+        """Updates the tables by activations' gradients and rates per table."""
         self._run(self._update, entries, [rates, *gradients])
 
     def _run(

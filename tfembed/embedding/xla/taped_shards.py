@@ -1,7 +1,7 @@
-"""V0's tables under a TPUStrategy: rows spread over the replicas, and their steps.
+"""V0's tables under a TPUStrategy: rows are sharded over the replicas.
 
-A `TapedProgram` is the part of a step that is functions of tensors: rows for a tape,
-and their training. The proof of what runs on TPUs compiles this too.
+A `TapedProgram` is V0's part of a step as functions of tensors: lookups and
+updates. The proof for TPUs compiles it too.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class TapedShards:
         }
 
     def index_of(self, table: Any) -> int | None:
-        """Returns a table's index in the plan; None for other objects' tables."""
+        """Returns a table's index in the plan, or None."""
         indices = [
             i for i, t in enumerate(self.tables) if t.parameters is table
         ]
@@ -305,11 +305,11 @@ class TapedProgram:
     def sum_gradients(
         self, s: int, gradients: Mapping[int, tf.IndexedSlices]
     ) -> tf.Tensor:
-        """The gradients of all rows of a stack, [rows, width], from everywhere.
+        """Sums the gradients of a stack's rows over replicas, [rows, width].
 
         Args:
-          s: its index.
-          gradients: the gradients by the index of each table that has one.
+          s: the stack's index.
+          gradients: table index -> gradient, for tables that have one.
         """
         summed = self.stacks[s].sum_gradients(*self._entries(s, gradients))
         return summed.rows
