@@ -242,7 +242,7 @@ class RowSlots(L.SGD):
             lambda: tf_keras.mixed_precision.LossScaleOptimizer(L.SGD()),
             "wraps another one",
         ),
-        (lambda: OwnStep(), "`apply_gradients` of its own"),
+        (lambda: OwnStep(), "its own `apply_gradients`"),
         (lambda: WholeNorm(), "depends on other rows"),
         (lambda: RowSlots(), "does not have the variable's shape"),
     ],
