@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -204,6 +205,10 @@ def test_a_log_is_an_array_a_list_or_batches(log):
             },
             "Give its Expiry `every`",
         ),
+        (
+            {"max_size": 0, "eviction": policies.LeastRecent()},
+            "got 0 for table 'choice'",
+        ),
     ],
 )
 def test_a_choice_that_a_log_cannot_tell_of_is_refused(options, words):
@@ -242,6 +247,17 @@ def test_a_dry_run_is_a_table_a_plot_and_a_dict(tmp_path):
     assert page.count("<polyline") == 2
     assert "<all>" not in page
     assert json.loads(json.dumps(dry.to_dict()))["<all>"]["rows"] == 3
+
+
+def test_the_legend_of_a_plot_has_room_for_its_names():
+    name = "admission after three times, then the most frequent"
+    dry = policies.simulate([1, 2, 1], {name: {}, "": {}, "a/b é": {}})
+
+    plot = dry._repr_html_()
+
+    (width,) = set(re.findall(r'<svg [^>]*width="(\d+)"', plot))
+    (begin,) = set(re.findall(rf'<text x="(\d+)" y="\d+">{name}<', plot))
+    assert int(begin) + 8 * len(name) <= int(width)
 
 
 @pytest.mark.parametrize("log", [[[1], [], [1, 2]], [["a"], [], ["a", "b"]]])

@@ -12,6 +12,7 @@ from tfembed.units import as_number
 __all__ = ["Line", "line_plot"]
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 560, 260, 70, 30, 30
+_LETTER = 8  # More than most letters of the legend have.
 _COLOURS = (
     "#1f77b4",
     "#d62728",
@@ -47,9 +48,10 @@ def line_plot(title: str, lines: Sequence[Line]) -> str:
     ticks_y = _ticks(max((y for line in lines for _, y in line.points)))
     most_x, most_y = ticks_x[-1], ticks_y[-1]
     legend = _LEFT + _WIDTH + 12
+    width = legend + 24 + _LETTER * max(10, *(len(line.name) for line in lines))
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" font-size="12" '
-        f'font-family="sans-serif" width="{legend + 180}" '
+        f'font-family="sans-serif" width="{width}" '
         f'height="{_TOP + _HEIGHT + _BOTTOM}">',
         f"<title>{html.escape(title)}</title>",
         f'<text x="{_LEFT}" y="18" font-weight="bold">{html.escape(title)}</text>',

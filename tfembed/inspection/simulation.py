@@ -417,7 +417,7 @@ def _run(
     batches: list[tf.Tensor], name: str, options: Mapping[str, Any], row: _Row
 ) -> Outcome:
     """Runs the log through a real table and returns the outcome."""
-    table = _new_table("simulated", batches[0].dtype, **options)
+    table = _new_table(name or "simulated", batches[0].dtype, **options)
     moments = {
         *np.linspace(0, len(batches), _POINTS + 1).astype(int)[1:].tolist(),
         math.ceil(0.9 * len(batches)),
