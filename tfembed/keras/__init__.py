@@ -1,4 +1,4 @@
-"""Keras 3 layers over `tfembed.TPUEmbedding`, and callbacks for them."""
+"""Keras 3 layers with embedding tables, and callbacks for them."""
 
 from tfembed.keras import callbacks, layers
 

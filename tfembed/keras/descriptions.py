@@ -1,9 +1,10 @@
-"""Configs, optimizers and policies as JSON and back, for saved models.
+"""Conversion of configs, optimizers and policies to JSON and back.
 
-A description is a frozen dataclass, so its class and its fields say all. Fields hold
-numbers, names, other descriptions, initializers and optimizers in Keras' form, and
-functions by the name under which Keras has them registered. Features that share a
-TableConfig share it again, tables an optimizer of Keras.
+A description is a frozen dataclass, so its class and fields define it. Fields
+have numbers, names, other descriptions, initializers and optimizers in Keras'
+form, and functions by their registered names. Features that share a
+TableConfig, and tables that share a Keras optimizer, share it again after
+loading.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ _CLASSES: dict[str, Any] = {
 _TENSORFLOWS = tuple(
     getattr(tf.tpu.experimental.embedding, name)
     for name in config.__all__
-    # Older releases of TensorFlow lack some.
+    # Older releases of TensorFlow lack some classes.
     if name != "CustomCombiner" and hasattr(tf.tpu.experimental.embedding, name)
 )
 
 
 def to_json(value: Any) -> Any:
-    """A structure of descriptions, ours or TensorFlow's, as JSON.
+    """Converts a structure of descriptions, tfembed's or TensorFlow's, to JSON.
 
     Raises:
-      tfembed.errors.ArgumentError: what only the program has, such as a function
-        that is not registered with Keras.
+      tfembed.errors.ArgumentError: a value that cannot be saved, such as a
+        function that is not registered with Keras.
     """
     tables = _Known()
     encoded = _encode(value, "feature_configs", tables)
-    # A table may name an optimizer, and no table.
+    # A table may refer to an optimizer, but not to a table.
     written = [_table(table, tables.optimizers) for table in tables]
     return {
         "value": encoded,
@@ -61,10 +62,10 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(encoded: Any) -> Any:
-    """Undoes `to_json`; TensorFlow's descriptions become ours.
+    """Undoes `to_json`; TensorFlow's descriptions become tfembed's.
 
     Raises:
-      tfembed.errors.ArgumentError: a class or function that is not there.
+      tfembed.errors.ArgumentError: an unknown class or function.
     """
     tables = _Known()
     tables.optimizers = [
@@ -77,7 +78,7 @@ def from_json(encoded: Any) -> Any:
 
 
 class _Known(list[Any]):
-    """The tables that a structure names, and the optimizers of Keras."""
+    """The tables of a structure, and the Keras optimizers of its tables."""
 
     def __init__(self, optimizers: list[Any] | None = None) -> None:
         super().__init__()
@@ -119,14 +120,14 @@ def _encode(value: Any, argument: str, tables: _Known) -> Any:
 
 
 def _rate(rate: Any, argument: str) -> Any:
-    """A learning rate that is no number, as optimizers of Keras save theirs."""
+    """Converts a schedule or function to JSON, as Keras optimizers do."""
     if (variable := variable_of(rate)) is not None:
         return float(tf.convert_to_tensor(variable))
     name = getattr(rate, "__name__", "")
     registered = keras.saving.get_registered_name(rate) if name else None
     if name and keras.saving.get_registered_object(registered) is rate:
         return {"function": name_of(rate, argument)}
-    if name and name != "<lambda>":  # Of these Keras warns.
+    if name and name != "<lambda>":  # Keras warns of lambdas.
         warnings.warn(
             f"The learning rate {name} is saved by its name. To load it, put "
             "@keras.saving.register_keras_serializable() above it, or call "
@@ -198,7 +199,7 @@ def _ours(value: Any) -> Any:
 
 
 def _description(value: Any, tables: _Known, **replaced: Any) -> dict[str, Any]:
-    """Ours, or one of TensorFlow's with the same fields; some of them replaced."""
+    """Converts a description to JSON; `replaced` fields have other values."""
     name = _class_name(value)
     fields = {
         field.name: getattr(value, field.name)
@@ -228,13 +229,13 @@ def _table(table: Any, optimizers: list[Any]) -> dict[str, Any]:
     known = _Known(optimizers)
     if table.vocabulary_size is not None:
         return _description(table, known)
-    # Numbers, arrays, names and functions too, as what they mean.
+    # Numbers, arrays, names and functions become an equivalent initializer.
     row_initializer = initializers.row_initializer(table.initializer, table.dim)
     return _description(table, known, initializer=row_initializer)
 
 
 def _as_keras_initializer(value: Any) -> Any:
-    """Keras' own, or its like for one of TensorFlow's; None for others."""
+    """Returns Keras' initializer for a Keras or TensorFlow one, else None."""
     if isinstance(value, keras.initializers.Initializer):
         return value
     kind = getattr(keras.initializers, _class_name(value), None)

@@ -1,4 +1,4 @@
-"""The objects of keras-rs, and ours of the same arguments, as our configs."""
+"""Conversion of keras-rs' configs, and similar ones, to tfembed's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfembed.keras.table_optimizers import described
 
 __all__ = ["as_features", "say_unused"]
 
-# By name, the values that ask for nothing.
+# Option -> the values that have no effect in keras-rs either.
 _UNUSED = {
     "placement": ("auto", "default_device"),
     "max_ids_per_partition": (256,),
@@ -25,16 +25,15 @@ _SAID: set[str] = set()
 
 
 def as_features(feature_configs: Any) -> Any:
-    """The structure with features of tfembed for those of keras-rs.
+    """Replaces keras-rs' features in a structure by tfembed's.
 
-    Tables of one name and of the same values are one table, as they are where
-    Keras has loaded a model that has them among its arguments. Optimizers of
-    Keras become rules.
+    Tables of equal names and values become one table, since Keras loads
+    separate copies of a shared table. Keras optimizers become update rules.
 
     Raises:
-      tfembed.errors.ArgumentError: an output shape that the table does not give,
+      tfembed.errors.ArgumentError: an output shape that does not fit the table,
         or a value that `tfembed.TableConfig` refuses.
-      tfembed.errors.UnsupportedError: an optimizer without a rule.
+      tfembed.errors.UnsupportedError: an optimizer without an update rule.
     """
     tables: dict[str, tuple[Any, Any]] = {}
     return tf.nest.map_structure(
@@ -43,10 +42,10 @@ def as_features(feature_configs: Any) -> Any:
 
 
 def say_unused(options: dict[str, Any]) -> None:
-    """Warns of options that mean nothing here, of each once in a process.
+    """Warns of options that have no effect here, once per option and process.
 
     Args:
-      options: the options by name; values that ask for nothing need no word.
+      options: the options by name; default values cause no warning.
     """
     for name, value in options.items():
         is_asked = not any(value == plain for plain in _UNUSED[name])
@@ -64,7 +63,7 @@ def _feature(feature: Any, tables: dict[str, tuple[Any, Any]]) -> Any:
     table: Any = getattr(feature, "table", None)
     if not hasattr(table, "embedding_dim"):
         if table is not None and _needs_rule(table.optimizer):
-            # Ours are frozen for everybody else.
+            # tfembed's configs are frozen.
             object.__setattr__(table, "optimizer", described(table.optimizer))
         return feature
     values = table.get_config()

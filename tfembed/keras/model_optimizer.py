@@ -1,4 +1,4 @@
-"""The optimizer of a model, as a layer sees it whose tables have their own."""
+"""The model's optimizer, for layers whose tables have other optimizers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfembed.optimizers.interface import variable_of
 
 __all__ = ["ModelOptimizer", "OwnRates"]
 
-# Options by which a Keras optimizer treats weights, and what tables do instead.
+# Option of a Keras optimizer -> how tables are handled instead.
 _LEFT_OUT = {
     "use_ema": "have no moving averages, so SwapEMAWeights, and the end of a fit, "
     "leave their rows as they are",
@@ -34,7 +34,7 @@ _SETTERS = (
 
 @dataclasses.dataclass(frozen=True)
 class OwnRates:
-    """Tables that all have optimizers of their own.
+    """The rates of a layer whose tables all have their own optimizers.
 
     Attributes:
       own: the names of the tables.
@@ -52,8 +52,9 @@ class OwnRates:
 class ModelOptimizer:
     """The optimizer of the model whose step calls a layer.
 
-    Tables with `learning_rate=None` have its learning rate. What it does to
-    weights and not to tables is told once, by a warning that names the tables.
+    Tables with `learning_rate=None` have its learning rate. Options that it
+    applies to weights but not to tables cause one warning, which names the
+    tables.
 
     Args:
       layer: the name of the layer.
@@ -64,13 +65,15 @@ class ModelOptimizer:
         self._layer = layer
         self._rates = rates
         self._of_step: Any = lambda: None
-        self._first: float | None = None  # Its rate when it was found out.
+        self._first: float | None = (
+            None  # The optimizer's rate when it was found.
+        )
         self._told: set[str] = set()
 
     def note_call(self) -> None:
-        """Finds the optimizer out, in a call of the layer that trains.
+        """Finds the optimizer, in a training call of the layer.
 
-        A function has what it needs of it from its trace.
+        A traced function needs this only in its trace.
         """
         optimizer = None
         if ops.tape_records():
@@ -79,7 +82,7 @@ class ModelOptimizer:
             self.note(optimizer)
 
     def note(self, optimizer: Any) -> None:
-        """Takes an optimizer of Keras, which takes a step, for the model's."""
+        """Sets the model's optimizer: the Keras optimizer that takes a step."""
         if optimizer is not self._of_step():
             self._of_step = weakref.ref(optimizer)
             self._first = None
@@ -87,7 +90,7 @@ class ModelOptimizer:
         self._watch(optimizer)
 
     def learning_rate(self) -> tf.Tensor:
-        """The learning rate of the optimizer's next step.
+        """Returns the learning rate of the optimizer's next step.
 
         Raises:
           tfembed.errors.StateError: no model with an optimizer takes a step.
@@ -116,7 +119,7 @@ class ModelOptimizer:
                 )
 
     def _watch(self, optimizer: Any) -> None:
-        """Tells of tables that a change of the learning rate does not reach."""
+        """Warns of tables that do not follow a changed learning rate."""
         tables = self._rates.own
         if not tables or "rate" in self._told:
             return
@@ -138,7 +141,7 @@ class ModelOptimizer:
         def tell() -> tf.Tensor:
             return tf.numpy_function(self._tell_of_change, [], tf.int64)
 
-        # Nobody calls Python in later steps of a function.
+        # Later steps of a function do not run Python.
         tf.cond(
             tf.equal(tf.cast(variable, tf.float32), self._first),
             lambda: tf.constant(0, tf.int64),

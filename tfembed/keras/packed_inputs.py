@@ -1,12 +1,12 @@
-"""Packed batches in the form that Keras' models take: a dict of tensors.
+"""Packed batches as a dict of tensors, the form that Keras models take.
 
-    packed_ids, packed_rows, packed_weights      the fields of PackedFeatures;
-    packed_strings                               this one where there are strings
-    packed_sizes-<features>-<one>-<another>...   its `sizes`, and in the name what
-                                                 is known before a batch is there
+    packed_ids, packed_rows, packed_weights      the fields of PackedFeatures
+    packed_strings                               only if there are strings
+    packed_sizes-<features>-<one>-<another>...   its `sizes`; the name has the
+                                                 static fields
 
-Of each feature the name tells the kind (d, r, s; a capital letter for strings), a
-w where there are weights, and the shape: `r4096xn` is a RaggedTensor [4096, None]
+For each feature the name has the kind (d, r, s; a capital letter for strings),
+a w if it has weights, and the shape: `r4096xn` is a RaggedTensor [4096, None]
 without weights. `<features>` is a checksum of the features' paths.
 """
 
@@ -41,7 +41,7 @@ _FEATURE = re.compile(r"([drsDRS])(w?)(.*)")
 
 
 def as_inputs(packed: PackedFeatures) -> dict[str, tf.Tensor]:
-    """The dict of tensors from which `from_inputs` makes `packed` again."""
+    """Converts `packed` to a dict of tensors, for `from_inputs`."""
     features = [
         (kind[0].upper() if is_string else kind[0])
         + ("w" if is_weighted else "")
@@ -66,18 +66,18 @@ def as_inputs(packed: PackedFeatures) -> dict[str, tf.Tensor]:
 
 
 def is_packed(inputs: Any) -> bool:
-    """Whether `as_inputs` made them, or stand-ins of Keras for such inputs."""
+    """Says whether inputs are of `as_inputs`, or Keras' placeholders."""
     return isinstance(inputs, dict) and any(
         str(name).startswith(f"{_SIZES}-") for name in inputs
     )
 
 
 def from_inputs(inputs: dict[str, Any], feature_config: Any) -> PackedFeatures:
-    """The packed batch.
+    """Converts the dict of `as_inputs` to the packed batch.
 
     Args:
       inputs: the result of `as_inputs`.
-      feature_config: a structure of FeatureConfigs, of which it is a batch.
+      feature_config: the structure of FeatureConfigs of the batch.
 
     Raises:
       tfembed.errors.ArgumentError: a batch of other features.
@@ -99,7 +99,7 @@ def from_inputs(inputs: dict[str, Any], feature_config: Any) -> PackedFeatures:
 
 
 def input_shapes(inputs: dict[str, Any], feature_config: Any) -> Any:
-    """KerasTensors of the features' shapes, structured as `feature_config`.
+    """Makes KerasTensors of the features' shapes, as `feature_config`.
 
     Raises:
       tfembed.errors.ArgumentError: a batch of other features.
@@ -119,7 +119,7 @@ def input_shapes(inputs: dict[str, Any], feature_config: Any) -> Any:
 
 
 def _ids(inputs: dict[str, Any], name: str, dtype: tf.DType = tf.int64) -> Any:
-    """A field, or a stand-in for floats; None where there is none."""
+    """Returns a field, `stand_in` for floats, or None."""
     value = inputs.get(name)
     if not are_floats(value):
         return value
@@ -135,7 +135,7 @@ def _ids(inputs: dict[str, Any], name: str, dtype: tf.DType = tf.int64) -> Any:
 def _described(
     inputs: dict[str, Any], feature_config: Any
 ) -> tuple[str, list[tuple[str, str, str]]]:
-    """The name that describes the features, and its parts."""
+    """Returns the name that describes the features, and its parts."""
     name = next(n for n in inputs if n.startswith(f"{_SIZES}-"))
     _, checksum, *features = name.split("-")
     paths = feature_paths(feature_config)
@@ -158,20 +158,20 @@ def _shape(text: str) -> tf.TensorShape:
 
 
 def are_floats(value: Any) -> TypeGuard[tf.Tensor]:
-    """Whether `value` is a dense float tensor."""
+    """Says whether `value` is a dense float tensor."""
     return isinstance(value, tf.Tensor) and value.dtype.is_floating
 
 
 def ids_for(value: Any, path: str, feature: Any) -> Any:
-    """Stand-ins for floats [...], all else as it is.
+    """Replaces float tensors by `stand_in`; returns other values unchanged.
 
     Args:
-      value: what was given as a feature's ids.
+      value: the given ids of a feature.
       path: the feature's name in errors.
-      feature: its FeatureConfig.
+      feature: the FeatureConfig.
 
     Raises:
-      As `stand_in`.
+      The errors of `stand_in`.
     """
     if not are_floats(value):
         return value

@@ -16,10 +16,10 @@ _ROWS_IN_ASSETS = "rows_in_assets"
 
 
 class TableFiles(keras.layers.Layer):
-    """Writes and reads tables, for all layers that look them up.
+    """Writes and reads tables for all layers that share them.
 
-    Those have it among their layers. Keras comes once to a layer that several
-    have, so the rows are in a file once.
+    It is a sublayer of each of these layers. Keras saves a shared sublayer
+    once, so a file has the rows once.
 
     Args:
       tables: a trackable object that has the tables, `built` and a `name`.
@@ -32,7 +32,7 @@ class TableFiles(keras.layers.Layer):
         self.built = True
 
     def check_loaded(self) -> None:
-        """Raises StateError where a part of a file was loaded, without rows."""
+        """Raises StateError if a file was loaded in part, without rows."""
         if self._awaits_assets:
             raise errors.StateError(
                 f"The tables of layer '{self._tables.name}' are not loaded: "
@@ -40,21 +40,21 @@ class TableFiles(keras.layers.Layer):
                 "`keras.saving.load_model`, or save with `save_weights`."
             )
 
-    # Keras calls the first two hooks for every file, with arrays; the other two
-    # for files that have assets too, after the first two.
+    # Keras calls the first two hooks for all files; they write and read arrays.
+    # For files that have assets, it calls the other two after them.
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes tables and slots where no assets follow, else a mark."""
+        """Writes tables and slots, or only a mark if assets follow."""
         if row_files.assets_follow(store):
             store[_ROWS_IN_ASSETS] = np.ones([1], np.int8)
         else:
             row_files.write_store(self._tables.built(), store)
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads what `save_own_variables` wrote.
+        """Reads the tables that `save_own_variables` wrote.
 
         Raises:
-          tfembed.errors.CheckpointError: it did not.
+          tfembed.errors.CheckpointError: the file has no tables.
         """
         self._awaits_assets = _ROWS_IN_ASSETS in list(store.keys())
         if not self._awaits_assets:
@@ -65,10 +65,10 @@ class TableFiles(keras.layers.Layer):
         row_files.write_assets(self._tables.built(), folder)
 
     def load_assets(self, folder: str | None) -> None:
-        """Reads what `save_assets` wrote.
+        """Reads the tables that `save_assets` wrote.
 
         Raises:
-          tfembed.errors.CheckpointError: it did not.
+          tfembed.errors.CheckpointError: the folder has no tables.
         """
         row_files.read_assets(self._tables.built(), folder)
         self._awaits_assets = False

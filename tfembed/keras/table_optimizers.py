@@ -1,4 +1,4 @@
-"""Optimizers of tables, by the names and objects that Keras has for them."""
+"""Conversion of Keras' optimizers and their names to tables' optimizers."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _ANY = (
 
 
 def table_optimizer(optimizer: Any) -> Any:
-    """An optimizer of Keras or of `tfembed.optimizers`; None of None.
+    """Returns an optimizer of Keras or `tfembed.optimizers`; None for None.
 
     Args:
-      optimizer: such an object, a name that Keras knows, or one of TensorFlow's
-        descriptions for TPUs.
+      optimizer: such an object, a name of a Keras optimizer, or one of
+        TensorFlow's optimizers for TPUs.
 
     Raises:
       tfembed.errors.ArgumentError: an unknown name, or another object.
@@ -71,19 +71,19 @@ def table_optimizer(optimizer: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KerasRate:
-    """The learning rate of a table that moves as a Keras optimizer would.
+    """The learning rate of a table that is trained as by a Keras optimizer.
 
     Attributes:
-      optimizer: an optimizer of Keras: its learning rate, a number that can be set
-        or a schedule, and its count of steps.
-      rule: by which tables do what it would.
+      optimizer: the Keras optimizer with the learning rate, a number that can
+        be set or a schedule, and the step count.
+      rule: the update rule that computes the optimizer's update.
     """
 
     optimizer: Any
     rule: FusedRule
 
     def __call__(self) -> tf.Tensor:
-        """The learning rate of the next step."""
+        """Returns the learning rate of the next step."""
         rate = tf.cast(
             tf.convert_to_tensor(self.optimizer.learning_rate), "float32"
         )
@@ -96,15 +96,15 @@ class KerasRate:
 
 
 def described(optimizer: Any) -> Any:
-    """The description by which `TPUEmbedding` does what an optimizer would.
+    """Converts an optimizer to the `tfembed.optimizers` one with its update.
 
     Args:
       optimizer: as in `table_optimizer`.
 
     Raises:
       tfembed.errors.ArgumentError: as `table_optimizer`.
-      tfembed.errors.UnsupportedError: an optimizer of Keras, or an option of it,
-        that no rule does.
+      tfembed.errors.UnsupportedError: a Keras optimizer, or an option, without
+        an update rule.
     """
     optimizer = table_optimizer(optimizer)
     if not isinstance(optimizer, keras.optimizers.Optimizer):
@@ -114,7 +114,7 @@ def described(optimizer: Any) -> Any:
     options += [name for name in _OF_STEPS if getattr(optimizer, name)]
     if not isinstance(wrapped.rule, FusedRule) or options:
         raise errors.UnsupportedError(_no_rule(optimizer, options))
-    rule: Any = wrapped.rule.optimizer  # A dataclass, whichever rule it is.
+    rule: Any = wrapped.rule.optimizer  # A dataclass for every rule.
     return dataclasses.replace(
         rule,
         learning_rate=KerasRate(optimizer, wrapped.rule),
@@ -146,6 +146,6 @@ def _no_rule(optimizer: Any, options: list[str]) -> str:
 
 
 def keras_optimizer_of(description: Any) -> Any:
-    """The optimizer of Keras that `described` took; None of others."""
+    """Returns the Keras optimizer that `described` converted, or None."""
     rate = getattr(description, "learning_rate", None)
     return rate.optimizer if isinstance(rate, KerasRate) else None

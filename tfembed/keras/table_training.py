@@ -1,4 +1,4 @@
-"""How a table trains where a Keras optimizer alone takes the step."""
+"""Training of a table in the steps of a plain Keras optimizer."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ __all__ = ["TableTraining"]
 
 
 class TableTraining:
-    """Moves the rows of one table by the gradients that Keras hands on.
+    """Updates the rows of one table by the gradients that Keras passes on.
 
-    A Keras optimizer assigns the gradient of a weight that is to be overwritten,
-    and asks no more. That is where the rows move: by the rule of the optimizer
-    that takes the step, at its learning rate, or by the table's own optimizer.
+    A Keras optimizer assigns the gradient to a weight with
+    `overwrite_with_gradient`. This assignment updates the rows, by the rule and
+    learning rate of the optimizer that takes the step, or by the table's own
+    optimizer.
 
     Args:
-      layer: the layer of `dynamic_embedding`; it has the table.
-      optimizer: its own, of Keras or `tfembed.optimizers`; None: none.
+      layer: the layer of `dynamic_embedding` that has the table.
+      optimizer: the table's optimizer, of Keras or `tfembed.optimizers`, or
+        None.
 
     Attributes:
-      own: what steps by the table's own optimizer, or None.
+      own: the TableOptimizer over the table's own optimizer, or None.
 
     Raises:
       tfembed.errors.UnsupportedError: an optimizer that cannot train tables.
@@ -40,11 +42,11 @@ class TableTraining:
         self._layer = layer
         self.own = None if optimizer is None else TableOptimizer(optimizer)
         self._model = ModelOptimizer(layer.name, OwnRates((layer.params.name,)))
-        # The last optimizer of a step, and what moves tables as it would.
+        # The last optimizer of a step, and a TableOptimizer with its update.
         self._followed: tuple[Any, TableOptimizer] | None = None
 
     def __call__(self, gradient: tf.IndexedSlices) -> None:
-        """Moves the rows of a step.
+        """Updates the rows of a step.
 
         Raises:
           tfembed.errors.StateError: no optimizer of Keras takes a step, and the
@@ -72,19 +74,21 @@ class TableTraining:
         follower.move_tables([(gradient, self._layer.params)])
 
     def check_step(self) -> None:
-        """Refuses what Keras would do to gradients before they come here.
+        """Refuses options that change gradients before they are passed on.
 
         Raises:
-          tfembed.errors.UnsupportedError: the optimizer of the model that takes
-            a step accumulates gradients.
+          tfembed.errors.UnsupportedError: the model's optimizer accumulates
+            gradients.
         """
         if ops.tape_records():
             optimizer = getattr(model_stepping(), "optimizer", None)
             if getattr(optimizer, "gradient_accumulation_steps", None):
-                TableOptimizer(optimizer)  # Says what to do instead.
+                TableOptimizer(
+                    optimizer
+                )  # Raises an error that says what to do instead.
 
     def _follower(self, optimizer: Any) -> TableOptimizer:
-        """Returns the mover of tables that steps as `optimizer` does."""
+        """Returns the TableOptimizer with the update of `optimizer`."""
         if self._followed is None or self._followed[0] is not optimizer:
             if optimizer.global_clipnorm:
                 raise errors.UnsupportedError(

@@ -91,7 +91,7 @@ def read_chunk(
     load_slots: bool,
     has_string_keys: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Reads a chunk: (keys [n], rows for `table.import_rows`, number of chunks).
+    """Reads a chunk: (keys [n], rows for `table.import_rows`, chunk count).
 
     Keys are int64, also for tables of int32 keys, or strings. The rows have the
     layout of the rows of `table`. It raises the errors of `restore`.

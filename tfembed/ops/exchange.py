@@ -95,7 +95,7 @@ class Updated:
 
 
 def why_missing() -> str:
-    """Says why the XLA kernels are missing, and what to do; "" if not missing."""
+    """Says why XLA kernels are missing, and what to do; "" if they are not."""
     return library.load_xla()
 
 

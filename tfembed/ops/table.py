@@ -301,7 +301,7 @@ def import_rows(
 def import_waiting(
     table: tf.Tensor, keys: tf.Tensor, seen: tf.Tensor
 ) -> tf.Operation | None:
-    """Adds `keys` [n] that wait for admission; `seen` int32 [n]: their steps."""
+    """Adds `keys` [n] that wait for admission; `seen` int32 [n]: steps."""
     return library.load().tfembed_table_import_waiting(table, _keys(keys), seen)
 
 

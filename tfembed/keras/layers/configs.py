@@ -1,4 +1,4 @@
-"""Descriptions of features and tables with the arguments of keras-rs."""
+"""Configs of features and tables with the arguments of keras-rs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class TableConfig:
       optimizer: an optimizer of Keras, or its name: SGD, Adagrad, Adam or Ftrl; or
         of `tfembed.optimizers`.
       combiner: "mean", "sum" or "sqrtn".
-      placement: "auto", "default_device" or "sparsecore": no matter which, tables
-        are in host memory.
-      max_ids_per_partition, max_unique_ids_per_partition: no limits here.
+      placement: "auto", "default_device" or "sparsecore"; tables are always in
+        host memory.
+      max_ids_per_partition, max_unique_ids_per_partition: not used.
 
     Raises:
       tfembed.errors.ArgumentError: an unknown placement. Other values are checked
@@ -60,7 +60,7 @@ class TableConfig:
             )
 
     def get_config(self) -> dict[str, Any]:
-        """The fields, with Keras' objects in their saved form."""
+        """Returns the fields, with Keras objects in their saved form."""
         return {
             **vars(self),
             "initializer": keras.saving.serialize_keras_object(
@@ -71,7 +71,7 @@ class TableConfig:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> TableConfig:
-        """Makes a table of what `get_config` gave."""
+        """Makes a table config from the dict of `get_config`."""
         objects = {
             name: keras.saving.deserialize_keras_object(config[name])
             for name in ("initializer", "optimizer")
@@ -84,7 +84,7 @@ class TableConfig:
 class FeatureConfig:
     """One feature of a `DistributedEmbedding`, as keras-rs describes it.
 
-    `tfembed.FeatureConfig` has more: sequences, and no shapes to give.
+    `tfembed.FeatureConfig` has sequences too, and needs no shapes.
 
     Attributes:
       name: the name of the feature.
@@ -102,11 +102,11 @@ class FeatureConfig:
     output_shape: Any
 
     def get_config(self) -> dict[str, Any]:
-        """The fields, with the table's config."""
+        """Returns the fields, with the table's config."""
         return {**vars(self), "table": self.table.get_config()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> FeatureConfig:
-        """Makes a feature of what `get_config` gave."""
+        """Makes a feature config from the dict of `get_config`."""
         table = TableConfig.from_config(config["table"])
         return cls(**{**config, "table": table})

@@ -41,18 +41,18 @@ __all__ = ["DistributedEmbedding", "LayerTables", "output_specs", "with_tuples"]
 
 
 class LayerTables(tf.__internal__.tracking.AutoTrackable):
-    """Tracks an embedding's tables, for files under a name that is always one.
+    """Tracks an embedding's tables for files, always under the same name.
 
-    To functions it is a variable that they use: Keras' export saves what a
-    function uses, and looks for nothing but variables. It is none for tapes.
+    Functions capture it as a variable, because Keras' export saves only the
+    variables that a function uses. Tapes do not watch it.
 
     Args:
       name: the name of the layer, for errors.
       tables: the owner of the tables.
-      variable: one of the layer's, whose handle stands for all.
+      variable: a variable of the layer, whose handle represents all tables.
     """
 
-    # Attributes by which TensorFlow takes an object for a variable.
+    # The attributes by which TensorFlow recognizes a variable.
     _should_act_as_resource_variable = True
     trainable = False
 
@@ -66,20 +66,20 @@ class LayerTables(tf.__internal__.tracking.AutoTrackable):
 
     @property
     def handle(self) -> tf.Tensor:
-        """A resource; under a strategy, that of the running replica."""
+        """The variable's handle; under a strategy, the running replica's."""
         return self._variable.handle
 
     def built(self) -> LayerTables:
-        """Itself, with all tables there to be saved and restored."""
+        """Itself, after all tables were made for a save or restore."""
         self.embedding.build()
         return self
 
     def record_access(self) -> None:
-        """Tells the function that is being traced that it uses the tables."""
+        """Records the use of the tables in the function that is traced."""
         ops.record_access(self.built())
 
     def reading(self, keys: Any) -> Any:
-        """A context for a restore: schedules that a file does not know begin."""
+        """Returns a context for a restore; missing schedules start at 0."""
         rates = self.embedding.table_rates
         if rates.are_hidden:
             return contextlib.nullcontext()
@@ -119,7 +119,7 @@ class LayerTables(tf.__internal__.tracking.AutoTrackable):
         return children
 
     def _write_object_proto(self, proto: Any, options: Any) -> None:
-        """Tells a SavedModel that this is an object with tables, no variable."""
+        """Marks this for a SavedModel as an object, not a variable."""
         del options
         proto.user_object.identifier = "_generic_user_object"
         proto.user_object.version.producer = 1
@@ -136,11 +136,11 @@ def _layout(config: Any) -> kept_rows.TableLayout:
 
 
 def output_specs(feature_config: Any, inputs: Any, dtype: str) -> Any:
-    """The outputs' shapes and dtypes, one KerasTensor per feature.
+    """Returns the outputs' shapes and dtypes, one KerasTensor per feature.
 
     Args:
       feature_config: a structure of FeatureConfigs.
-      inputs: KerasTensors, structured so.
+      inputs: KerasTensors, structured as `feature_config`.
       dtype: the dtype of the activations.
 
     Raises:
@@ -173,10 +173,10 @@ def _shape(feature: Any, value: Any) -> tuple[Any, ...]:
 
 
 def with_tuples(inputs: Any, feature_config: Any) -> Any:
-    """`inputs` with tuples for lists where `feature_config` has tuples.
+    """Converts lists in `inputs` to tuples if `feature_config` has tuples.
 
-    Keras writes the tuples among a layer's arguments as lists. Other differences
-    of the structures stay, for those to refuse who take them.
+    Keras saves tuples in a layer's arguments as lists. Other differences of the
+    structures are left for the caller's checks.
     """
     if isinstance(inputs, dict) and isinstance(feature_config, dict):
         return {
@@ -196,24 +196,24 @@ def with_tuples(inputs: Any, feature_config: Any) -> Any:
     return items if is_list else tuple(items)
 
 
-# Arguments of keras-rs' layer that say how a TPU lays tables out.
+# Arguments of keras-rs' layer for the layout of tables on a TPU.
 _OF_KERAS_RS = ("table_stacking", "update_stats")
 
-_ADAM = "adam"  # keras-rs' default of a table.
+_ADAM = "adam"  # keras-rs' default optimizer of a table.
 
 
 class _TrapWeight(SourceWeight):
-    """A layer's only weight: tables move when a tape differentiates for it.
+    """A layer's only weight; differentiating with respect to it updates tables.
 
     Attributes:
-      tables: the tables that move.
+      tables: the tables to update.
     """
 
     tables: LayerTables
 
     @property
     def watched(self) -> Any:
-        """The variable that a tape watches for it."""
+        """The variable that a tape watches for this weight."""
         return self.value
 
     @property
@@ -222,25 +222,24 @@ class _TrapWeight(SourceWeight):
         return self.tables.name
 
     def shown_rows(self) -> tf.Tensor:
-        """The numbers in some rows of all tables, float32 [n]."""
+        """Returns the numbers in some rows of all tables, float32 [n]."""
         tables = self.tables.built().embedding.embedding_tables.values()
         numbers = [tf.reshape(some_rows(table), [-1]) for table in tables]
         return tf.concat(numbers, 0)
 
     def zero_gradient(self) -> tf.Tensor:
-        """The gradient that a tape gives with unconnected_gradients=ZERO."""
+        """Returns the gradient of a tape with unconnected_gradients=ZERO."""
         return tf.zeros_like(self.value)
 
     def numpy(self) -> Any:
-        """An array of shape [], which has the tables' rows of now."""
+        """Returns an array of shape [] with a copy of the tables' rows."""
         tables = self.tables.weight_tables()
         return kept_rows.value_with_rows(super().numpy(), tables)
 
     def assign(self, value: Any) -> Any:
-        """Takes an array that `numpy` gave, of this weight or one like it.
+        """Restores the rows of an array that `numpy` of such a weight returned.
 
-        The tables have the rows of then after it; a warning tells that they
-        stay, where the array has none.
+        An array without rows leaves the tables unchanged and warns.
 
         Raises:
           tfembed.errors.CheckpointError: rows of tables of another kind.
@@ -252,9 +251,9 @@ class _TrapWeight(SourceWeight):
 
 @keras.saving.register_keras_serializable(package="tfembed")
 class DistributedEmbedding(keras.layers.Layer):
-    """Looks all features of a model up, and trains their tables by itself.
+    """Looks up all features of a model, and trains their tables by itself.
 
-    As the layer of that name in keras-rs, which needs a TPU for its tables:
+    It has the arguments of keras-rs' layer of that name, which needs a TPU:
 
         layer = tfembed.keras.layers.DistributedEmbedding(
             {"user": tfembed.FeatureConfig(users),
@@ -265,42 +264,43 @@ class DistributedEmbedding(keras.layers.Layer):
 
     The tables are those of `embedding`, a `tfembed.TPUEmbedding`: with a fixed
     vocabulary or growing with their ids, under the default strategy, OneDevice
-    and Mirrored. They are no weights of Keras': they move when a tape
-    differentiates for the layer's only weight, as `Model.fit` does for all
-    trainable ones, by the optimizer given here. The model's optimizer trains the
-    rest. A layer that is not trainable, or that is called with training=False,
-    looks up only. (Around a tf.function that calls the layer, a tape that
-    differentiates for anything moves the tables: all gradients of a function come
-    together. Call it with training=False for gradients of other weights alone.)
+    and Mirrored. They are not Keras weights: they are updated when a tape
+    differentiates with respect to the layer's only weight, as `Model.fit` does,
+    by the optimizer given here. The model's optimizer trains the other weights.
+    A layer that is not trainable, or that is called with training=False, only
+    looks up. (If a tape is around a tf.function that calls the layer,
+    differentiating with respect to any variable updates the tables, since all
+    gradients of a function are computed together. Call the layer with
+    training=False to get only other weights' gradients.)
 
-    Batches may have any size, the last one of an epoch too. Tables are saved
+    Batches may have any size, so may the last one of an epoch. Tables are saved
     with the model's weights, slots included, and in checkpoints as
     `<layer>/embedding/...`.
 
-    The layer may be called with some of the features of a dict: a user tower's,
-    say, in a model of its own. Then it looks up, and trains, those alone. Each
-    call is an update: where several calls of a step look one table up, its rows
-    move several times.
+    The layer may be called with some of the features of a dict, for example
+    those of a user tower, in another model. Then it looks up and trains only
+    these. Each call is an update: if several calls of a step look up one table,
+    its rows are updated several times.
 
-    Where the loss is scaled, as under a float16 policy, so are the gradients that
-    reach the tables: in a model's `train_step` by the model's optimizer. In a
-    loop of your own set `loss_scale_optimizer` to the optimizer, or to False where
-    the loss is not scaled.
+        If the loss is scaled, as under a float16 policy, the layer divides the
+        tables'
+    gradients by the scale, in a model's `train_step` by that of the model's
+    optimizer. In a custom loop set `loss_scale_optimizer` to the optimizer, or
+    to False if the loss is not scaled.
 
     Args:
       feature_configs: a FeatureConfig or a structure of them, without output
-        shapes; or such of keras-rs, or of `tfembed.keras.layers`; or another
-        DistributedEmbedding, whose tables this layer looks up too.
-      optimizer: the optimizer of tables that have none of their own: of
-        `tfembed.optimizers`; or SGD, Adagrad, Adam or Ftrl of Keras, or its name,
-        by which a table moves as Keras would move it. None for tables that are
-        never trained.
+        shapes, of tfembed, keras-rs or `tfembed.keras.layers`; or another
+        DistributedEmbedding, whose tables this layer shares.
+      optimizer: the optimizer of tables that have none: of
+        `tfembed.optimizers`; or Keras' SGD, Adagrad, Adam or Ftrl, or its name,
+        whose updates it computes. None for tables that are never trained.
       nonfinite: as for `tfembed.TPUEmbedding`.
-      **kwargs: of keras.layers.Layer; and `table_stacking`, `update_stats` of
-        keras-rs, which mean nothing here.
+      **kwargs: arguments of keras.layers.Layer; and `table_stacking`,
+        `update_stats` of keras-rs, which have no effect here.
 
     Raises:
-      As `tfembed.TPUEmbedding`.
+      The errors of `tfembed.TPUEmbedding`.
     """
 
     _shared: _Shared
@@ -317,9 +317,9 @@ class DistributedEmbedding(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         say_unused({n: kwargs.pop(n) for n in _OF_KERAS_RS if n in kwargs})
-        # Weights of ids stay as they are, whatever the policy.
+        # The ids' weights are not cast, whatever the dtype policy.
         super().__init__(autocast=False, **kwargs)
-        # Keras would choose XLA where there is a GPU; tables are on the host.
+        # On a GPU Keras would choose XLA; tables are on the host.
         self.supports_jit = False
         first = _sharer(feature_configs, optimizer)
         self._is_sharer = first is not None
@@ -337,11 +337,11 @@ class DistributedEmbedding(keras.layers.Layer):
                 ModelOptimizer(self.name, tables.table_rates),
             )
         self.embedding = self._shared.embedding
-        # Where Keras looks for state that is saved with a layer.
+        # Keras saves the state that it finds here.
         self.optimizers = _keras_optimizers(self.embedding)
         self.loss_scale_optimizer: Any = None
         if first is not None:
-            # One weight for all, so that optimizers find their slots again.
+            # One weight for all tables, so that optimizers restore their slots.
             self._trap, self._tables = first._trap, first._tables
             self.table_files = first.table_files
         else:
@@ -366,12 +366,12 @@ class DistributedEmbedding(keras.layers.Layer):
         return f"<{type(self).__name__} '{self.name}': {words}"
 
     def __dir__(self) -> list[str]:
-        # Where Keras looks for what it saves with a layer: the optimizer is the
-        # model's, and would be saved here and not there.
+        # Hidden from Keras' saving of layers: the optimizer belongs to the
+        # model, and would be saved here instead.
         return [n for n in super().__dir__() if n != "loss_scale_optimizer"]
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Keras' call, to which a packed batch is a dict of tensors.
+        """Calls the layer as Keras does; a packed batch becomes a dict.
 
         Keras takes tensors and arrays alone: ids in lists become tensors here.
         """
@@ -399,7 +399,7 @@ class DistributedEmbedding(keras.layers.Layer):
     def call(
         self, inputs: Any, weights: Any = None, training: Any = None
     ) -> Any:
-        """The activations, in the layer's compute dtype.
+        """Returns the activations, in the layer's compute dtype.
 
         Args:
           inputs: integer ids, structured as the features, or as some of them,
@@ -455,10 +455,10 @@ class DistributedEmbedding(keras.layers.Layer):
     def preprocess(
         self, inputs: Any, weights: Any = None, training: bool = False
     ) -> dict[str, tf.Tensor]:
-        """All features in a few tensors: `tfembed.pack_features`, for Keras.
+        """Packs all features into a few tensors, as `tfembed.pack_features`.
 
-        For `Dataset.map`. A model takes the result as its input, and hands it to
-        the layer.
+        Use it in `Dataset.map`. A model takes the result as its input, and
+        passes it to the layer.
 
         Args:
           inputs, weights: as for `call`.
@@ -488,13 +488,13 @@ class DistributedEmbedding(keras.layers.Layer):
     def compute_output_spec(
         self, inputs: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Tells a functional model the outputs.
+        """Returns the outputs' specs for functional models.
 
-        A `call` of a class that users derive is traced: its input need be no
-        ids, its output no activations.
+        The `call` of a user's subclass is traced instead, since its input need
+        not be ids and its output need not be activations.
 
         Raises:
-          As `output_specs`.
+          The errors of `output_specs`.
         """
         if is_below(type(self), "call", "compute_output_spec"):
             return keras.Operation.compute_output_spec(
@@ -509,11 +509,11 @@ class DistributedEmbedding(keras.layers.Layer):
         return output_specs(part, inputs, self.compute_dtype)
 
     def count_params(self) -> int:
-        """The numbers in the rows of now; a summary shows rows and bytes."""
+        """Counts the rows' numbers; a summary shows rows and bytes."""
         return table_count(self.get_embedding_tables().items())
 
     def compute_output_shape(self, input_shapes: Any) -> Any:
-        """The shapes of the activations, structured as the features."""
+        """Returns the shapes of the activations, structured as the features."""
         inputs = keras.tree.map_shape_structure(
             lambda shape: keras.KerasTensor(shape, "int64"), input_shapes
         )
@@ -522,11 +522,11 @@ class DistributedEmbedding(keras.layers.Layer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the layer.
+        """Returns the layer's arguments.
 
         Raises:
-          tfembed.errors.ArgumentError: functions among them that are not
-            registered with Keras.
+          tfembed.errors.ArgumentError: a function among them is not registered
+            with Keras.
         """
         shared = self._shared
         arguments = (self.embedding.feature_config, shared.optimizer)
@@ -540,10 +540,11 @@ class DistributedEmbedding(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> DistributedEmbedding:
-        """The layer that `get_config` described.
+        """Makes a layer from the dict of `get_config`.
 
-        Where a whole model is loaded, and a layer is part of several models in
-        it, Keras makes a layer for each. These look the same tables up.
+        When a whole model is loaded and a layer is part of several inner
+        models, Keras makes a layer for each of these. The layers share the
+        tables.
         """
         arguments = dict(config)
         described_arguments = arguments.pop("described")
@@ -570,7 +571,7 @@ class DistributedEmbedding(keras.layers.Layer):
         return with_tuples(inputs, self.embedding.feature_config)
 
     def _part(self, inputs: Any) -> tuple[Any, list[int]]:
-        """The features of a call: their structure, and indices among all."""
+        """Returns the structure of a call's features, and their indices."""
         features = self.embedding.feature_config
         if packed_inputs.is_packed(inputs):
             inputs = features
@@ -580,7 +581,7 @@ class DistributedEmbedding(keras.layers.Layer):
         return _part_of(inputs, features), indices
 
     def _count_step(self, tables: set[str]) -> None:
-        """Counts an update of some tables, for optimizers of Keras."""
+        """Counts an update of some tables, for Keras optimizers."""
         counted = [
             one
             for one in self.optimizers
@@ -594,7 +595,7 @@ class DistributedEmbedding(keras.layers.Layer):
             one.iterations.assign_add(1)
 
     def _ids(self, inputs: Any, plan: Any) -> Any:
-        """Turns the inputs of `call` into those of a lookup."""
+        """Converts the inputs of `call` to the inputs of a lookup."""
         if packed_inputs.is_packed(inputs):
             return packed_inputs.from_inputs(inputs, plan.feature_config)
         values = plan.flatten_inputs(self._structured(inputs), "features")
@@ -623,14 +624,14 @@ class DistributedEmbedding(keras.layers.Layer):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Shared:
-    """The tables of one layer or of several, and how the tables train.
+    """The tables of one or several layers, and their training.
 
     Attributes:
       embedding: the tables.
-      optimizer: the optimizer of tables that have none of their own.
+      optimizer: the optimizer of tables that have none.
       nonfinite: as given.
-      model_optimizer: finds out whose step calls the layers.
-      key: what saved models call the tables.
+      model_optimizer: finds the optimizer of the model that calls the layers.
+      key: the tables' name in saved models.
     """
 
     embedding: embedding.TPUEmbedding
@@ -646,7 +647,7 @@ class _Shared:
 def _sharer(
     feature_configs: Any, optimizer: Any
 ) -> DistributedEmbedding | None:
-    """The layer whose tables are meant, if a layer was given for features."""
+    """Returns the layer whose tables to share, if a layer was given."""
     if not isinstance(feature_configs, DistributedEmbedding):
         return None
     if optimizer is not _ADAM:
@@ -658,7 +659,7 @@ def _sharer(
 
 
 def _keras_optimizers(tables: embedding.TPUEmbedding) -> list[Any]:
-    """The optimizers of Keras by which tables move, each once."""
+    """Returns the distinct Keras optimizers of tables."""
     features = tf.nest.flatten(tables.feature_config)
     found = [keras_optimizer_of(one.table.optimizer) for one in features]
     return list({id(one): one for one in found if one is not None}.values())
@@ -673,18 +674,18 @@ def _has_plain_ids(inputs: Any) -> bool:
 
 
 def _part_of(inputs: Any, structure: Any) -> Any:
-    """The part of a structure that `inputs` names.
+    """Returns the part of a structure whose keys are in `inputs`.
 
-    Dicts may leave keys out, at any depth. Lists and tuples may not, since what
-    is in them has no name.
+    Dicts may omit keys, at any depth. Lists and tuples may not omit items,
+    since items have no names.
 
     Args:
       inputs: structured as the features, or as a part of them.
       structure: the structure of all features.
 
     Returns:
-      All of `structure` where `inputs` has what it has not: the error of whoever
-      compares the two says what.
+      The part; all of `structure` if `inputs` has other keys, so that the
+      caller's comparison raises an error that names them.
     """
     if not isinstance(inputs, dict) or not isinstance(structure, dict):
         return structure

@@ -1,11 +1,11 @@
-"""A Keras layer for one feature, which takes strings and integers as they are.
+"""A Keras layer for one feature, which takes strings or any integers.
 
-The table is that of a `dynamic_embedding` layer, which this layer holds: tapes sum
-the gradients of all of its lookups, as they do for the weight of a Keras
-`Embedding`, and so one step moves a row once, however many layers look it up.
-(The trained lookup of `DistributedEmbedding` moves rows in the backward pass,
-once a call: right for all features of a model in one call, not for a table that
-several layers share.) Files, checkpoints and exports are the held layer's too.
+The table belongs to an inner `dynamic_embedding` layer: tapes sum the gradients
+of all of its lookups, as for the weight of a Keras `Embedding`, so a step
+updates a row once, however many layers look it up. (`DistributedEmbedding`
+updates rows in the backward pass of each call: right for all features of a
+model in one call, but not for a table that several layers share.) The inner
+layer also handles files, checkpoints and exports.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _POLICIES = ("admission", "eviction", "expiry")
 class Embedding(keras.layers.Layer):
     """Turns ids into rows: ids.shape -> ids.shape + [dim].
 
-    It stands where `keras.layers.StringLookup` and `keras.layers.Embedding`
-    stood. Ids are strings or any integers; there is no vocabulary to count
-    first, and no bucket that unknown ids share:
+    It replaces `keras.layers.StringLookup` and `keras.layers.Embedding`. Ids
+    are strings or any integers; no vocabulary must be counted first, and
+    unknown ids share no bucket:
 
         model = keras.Sequential([
             keras.Input((), dtype="string"),
@@ -68,11 +68,11 @@ class Embedding(keras.layers.Layer):
         model.fit(names, targets)
 
     An id gets its row in the first training step that looks it up. Until then,
-    and in evaluation and prediction, it reads the row that it would begin with.
+    and in evaluation and prediction, it reads its initial row.
 
-    Rows move as a weight of the model would: by the optimizer of `compile`, or of
-    a loop, with its rule, learning rate and clipping, and slots beside each row.
-    Rows of ids that a step does not have stay as they are, with their moments.
+    Rows are trained as weights of the model: by the optimizer of `compile`, or
+    of a custom loop, with its rule, learning rate and clipping, and slots
+    beside each row. A step does not change the rows and slots of other ids.
 
     Args:
       dim: floats per row; None with `table`.
@@ -82,16 +82,16 @@ class Embedding(keras.layers.Layer):
         of Keras, or what `tfembed.initializers.row_initializer` takes.
       mask_zero: whether the id 0, or "" of strings, is padding: it has no row,
         reads zeros, and is masked for the layers that follow.
-      key_dtype: "int64" or "string"; None: that of the first input.
-      table: another `Embedding`, whose table this layer looks up too. A row then
-        moves once a step, by the sum of what all lookups give. All options of
-        the table are the other layer's.
-      max_norm: rows that are longer (L2) are scaled down to it.
-      admission, eviction, expiry, max_size: which ids get a row, and which rows
-        go, as in `tfembed.TableConfig`.
+      key_dtype: "int64" or "string"; None: by the dtype of the first input.
+      table: another `Embedding`, whose table this layer shares. A step then
+        updates a row once, by the summed gradients of all lookups. The other
+        layer has all options of the table.
+      max_norm: longer rows (L2) are scaled down to it.
+      admission, eviction, expiry, max_size: the policies that decide which ids
+        get a row and which rows are removed, as in `tfembed.TableConfig`.
       value_dtype: the dtype of the rows: float32, float16 or bfloat16.
       stochastic_rounding: as in `tfembed.TableConfig`.
-      **kwargs: of keras.layers.Layer.
+      **kwargs: arguments of keras.layers.Layer.
 
     Raises:
       tfembed.errors.ArgumentError: a value that is not allowed.
@@ -129,7 +129,7 @@ class Embedding(keras.layers.Layer):
                     f"{kwargs[name]!r}."
                 )
         super().__init__(**kwargs)
-        # Keras would choose XLA where there is a GPU; tables are on the host.
+        # On a GPU Keras would choose XLA; tables are on the host.
         self.supports_jit = False
         self.mask_zero = bool(mask_zero)
         options = _TableOptions(
@@ -158,10 +158,10 @@ class Embedding(keras.layers.Layer):
             options.check_shares(self.name)
             self._held = table._held if isinstance(table, Embedding) else table
         self._is_sharer = table is not None
-        # Where Keras looks for state that is saved with a layer.
+        # Keras saves the state that it finds here.
         self.optimizer = self._held.options.optimizer
         self._table_layer: Any = None
-        # So that a summary shows the table.
+        # Builds the layer, so that a summary shows the table.
         self.built = type(self).build is Embedding.build
         if key_dtype is not None or self._held.layer is not None:
             self._make(key_dtype)
@@ -181,13 +181,13 @@ class Embedding(keras.layers.Layer):
     def table(self) -> Any:
         """The `tfembed.dynamic_embedding.Variable`.
 
-        None before the first input, where no `key_dtype` was given.
+        It is None before the first input if no `key_dtype` was given.
         """
         layer = self._table_layer
         return None if layer is None or layer.has_guessed_keys else layer.params
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Keras' call; the first input settles the dtype of the keys."""
+        """Calls the layer as Keras does; the first input sets the key dtype."""
         table = self.table
         inputs = as_ids(
             inputs, None if table is None else table.key_dtype, self.name
@@ -201,10 +201,10 @@ class Embedding(keras.layers.Layer):
         return super().__call__(inputs, *args, **kwargs)
 
     def build(self, input_shape: Any) -> None:
-        """Nothing: the table is there since the layer saw its input."""
+        """Does nothing: the first input made the table."""
 
     def call(self, inputs: Any) -> Any:
-        """The rows of `inputs`, a tensor of any shape or a tf.RaggedTensor."""
+        """Returns the rows of `inputs`, a tensor or a tf.RaggedTensor."""
         self._held.training.check_step()
         if not self.mask_zero:
             return self._table_layer(inputs)
@@ -217,18 +217,18 @@ class Embedding(keras.layers.Layer):
         return tf.ensure_shape(found, [*inputs.shape, self.dim])
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        """Which ids are no padding; None without `mask_zero`."""
+        """Says which ids are not padding; None without `mask_zero`."""
         del mask
         if not self.mask_zero or isinstance(inputs, tf.RaggedTensor):
             return None
         return PaddingMask()(inputs)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
-        """ids.shape + [dim]."""
+        """Returns ids.shape + [dim]."""
         return (*input_shape, self.dim)
 
     def count_params(self) -> int:
-        """The numbers in the rows of now; a summary shows rows and bytes."""
+        """Counts the rows' numbers; a summary shows rows and bytes."""
         if self.table is None:
             return no_rows(self.dim)
         return table_count([("", self.table)])
@@ -254,9 +254,9 @@ class Embedding(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Embedding:
-        """The layer that `get_config` described.
+        """Makes a layer from the dict of `get_config`.
 
-        Layers that shared a table share one again where a whole model is loaded.
+        Layers that shared a table share one again if a whole model is loaded.
         """
         arguments = dict(config)
         key = ("tfembed", arguments.pop("table", None))
@@ -281,9 +281,9 @@ class Embedding(keras.layers.Layer):
             store[_STEPS] = np.asarray([int(steps)])
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads what `save_own_variables` wrote.
+        """Reads the steps that `save_own_variables` wrote.
 
-        A layer that has seen no ids gets the table that Keras reads next.
+        A layer without inputs so far gets the table that Keras reads next.
         """
         if _NO_TABLE not in list(store.keys()):
             self._guess()
@@ -292,11 +292,11 @@ class Embedding(keras.layers.Layer):
             steps.assign(int(np.asarray(store[_STEPS])[0]))
 
     def _key_dtype(self, inputs: Any) -> tf.DType:
-        """The keys' dtype, by that of ids.
+        """Returns the key dtype for the dtype of ids.
 
         Raises:
-          tfembed.errors.UnsupportedError: (also NotImplementedError, by which a
-            Sequential model learns that it must see ids first) floats.
+          tfembed.errors.UnsupportedError: floats. It is a NotImplementedError,
+            so that a Sequential model waits for ids before it builds.
         """
         dtype = tf.as_dtype(inputs.dtype)
         if dtype.is_integer:
@@ -316,7 +316,7 @@ class Embedding(keras.layers.Layer):
         )
 
     def _is_stand_in(self, inputs: Any) -> bool:
-        """Returns True if Keras builds a model that it loads, by floats for ids."""
+        """Says whether Keras is building a loaded model with floats as ids."""
         return bool(
             not isinstance(inputs, keras.KerasTensor)
             and inputs.dtype.is_floating
@@ -324,14 +324,14 @@ class Embedding(keras.layers.Layer):
         )
 
     def _guess(self) -> None:
-        """Has a table before there are ids: a file, or ids, settle its keys."""
+        """Makes a table before there are ids, which may change its key dtype."""
         if self._held.layer is None:
             self._make(tf.int64)
             self._table_layer.has_guessed_keys = True
         self._make(None)
 
     def _make(self, key_dtype: Any) -> None:
-        """Makes the table, or finds it, where this layer has none yet."""
+        """Makes or finds the table, if this layer has none yet."""
         if self._table_layer is None:
             self._table_layer = self._held.made(self, key_dtype)
         if key_dtype is not None and self._table_layer.has_guessed_keys:
@@ -346,7 +346,7 @@ class Embedding(keras.layers.Layer):
 
 @dataclasses.dataclass(frozen=True)
 class _TableOptions:
-    """The arguments of a layer that are its table's."""
+    """The options of a layer's table."""
 
     dim: Any = None
     optimizer: Any = None
@@ -407,11 +407,11 @@ class _TableOptions:
             )
 
     def config(self) -> dict[str, Any]:
-        """The options as JSON, for `of_config`.
+        """Returns the options as JSON, for `of_config`.
 
         Raises:
-          tfembed.errors.ArgumentError: a function among them that is not
-            registered with Keras.
+          tfembed.errors.ArgumentError: a function among them is not registered
+            with Keras.
         """
         optimizer = self.optimizer
         if isinstance(optimizer, keras.optimizers.Optimizer):
@@ -432,7 +432,7 @@ class _TableOptions:
 
     @classmethod
     def of_config(cls, config: dict[str, Any]) -> _TableOptions:
-        """Takes the options that `config` wrote out of a layer's config."""
+        """Takes the options of `config` out of a layer's config."""
         options = {
             field.name: config.pop(field.name)
             for field in dataclasses.fields(cls)
@@ -474,14 +474,14 @@ class _HeldTable:
 
     @property
     def own_steps(self) -> Any:
-        """The variable that counts the steps of a description; None of others."""
+        """The variable that counts steps of a tfembed optimizer, or None."""
         is_described = isinstance(self.options.optimizer, optimizers.Optimizer)
         if self.training is None or not is_described:
             return None
         return self.training.own.iterations
 
     def made(self, holder: Embedding, key_dtype: Any) -> Any:
-        """The layer, which the first holder that asks for it makes."""
+        """Returns the inner layer; the first call makes it."""
         if self.layer is None:
             options = self.options
             with tf.init_scope():
@@ -508,18 +508,18 @@ class _HeldTable:
 
 
 def padding_of(dtype: tf.DType) -> tf.Tensor:
-    """The id that is padding: 0, or "" of strings."""
+    """Returns the padding id: 0, or "" for strings."""
     return tf.constant("" if dtype == tf.string else 0, dtype)
 
 
 @keras.saving.register_keras_serializable(package="tfembed.keras")
 class PaddingMask(keras.Operation):
-    """True for ids that are no padding, strings too."""
+    """Says which ids, integers or strings, are not padding."""
 
     def call(self, ids: Any) -> tf.Tensor:
-        """Booleans of the ids' shape."""
+        """Returns booleans of the ids' shape."""
         return tf.not_equal(ids, padding_of(ids.dtype))
 
     def compute_output_spec(self, ids: Any) -> Any:
-        """Booleans of the ids' shape."""
+        """Returns the spec: booleans of the ids' shape."""
         return keras.KerasTensor(ids.shape, "bool")
