@@ -40,6 +40,7 @@ from tfembed.tables.sharded_table import (
     ShardedTable,
     ShardOptions,
     TableShard,
+    note_read,
 )
 from tfembed.tables.table_stats import TableStats
 from tfembed.units import as_bytes
@@ -81,7 +82,7 @@ def take(
       shards: the shards to copy.
       only_rows: whether to leave out the policies' notes, which are empty then.
     """
-    private.table_read(table)
+    note_read(table)
     with tf.control_dependencies(table.lay_out_slots()):
         taken = [
             table_ops.snapshot(

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import uuid
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -25,11 +25,16 @@ from tfembed.tables.partition import KeyPartition, Partitioner, shard_of
 __all__ = [
     "CheckpointMark",
     "NumberShard",
+    "READ_LISTENERS",
     "ShardOptions",
     "ShardedTable",
     "TableShard",
     "not_in_savers",
+    "note_read",
 ]
+
+# Callbacks; each is called with a table when its handles are used.
+READ_LISTENERS: list[Callable[[Any], None]] = []
 
 
 # The graph collection of the names of its tables. The graph's `unique_name`
@@ -186,6 +191,13 @@ class CheckpointMark(tf.__internal__.tracking.Trackable):
         return f"<mark of {self._table()!r}>"
 
 
+def note_read(table: ShardedTable) -> None:
+    """Tells the function that is being traced, and listeners, of a read."""
+    private.table_read(table)
+    for listener in READ_LISTENERS:
+        listener(table)
+
+
 def not_in_savers(what: str) -> errors.UnsupportedError:
     """Makes the error for a Saver that would leave out the rows of `what`."""
     path = private.checkpoint_read_by_names()
@@ -300,7 +312,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
         A function that is being traced keeps the table, so that exports save
         it.
         """
-        private.table_read(self)
+        note_read(self)
         return [shard.resource_handle for shard in self._shards]
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -419,7 +420,9 @@ def words_of_table():
     return names
 
 
-def table_of(kind):
+def filled(kind):
+    if kind is None:
+        return words_of_table()
     table = kind(dim=2, initializer=0.5, name="read")
     table.upsert(tf.range(3, dtype=tf.int64), tf.ones([3, 2]))
     return table
@@ -445,19 +448,26 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize(("kind", "read"), READERS.values(), ids=list(READERS))
+EACH_READER = pytest.mark.parametrize(
+    ("kind", "read"), READERS.values(), ids=list(READERS)
+)
+
+
+class Reader(keras.Model):
+    def __init__(self, table, read):
+        super().__init__()
+        self.rows = table
+        self.read = read
+
+    def call(self, ids):
+        return self.read(self.rows, ids)
+
+
+@EACH_READER
 def test_a_model_that_reads_a_table_is_exported_with_its_rows(
     kind, read, tmp_path
 ):
-    class Reader(keras.Model):
-        def __init__(self, table):
-            super().__init__()
-            self.rows = table
-
-        def call(self, ids):
-            return read(self.rows, ids)
-
-    reader = Reader(table_of(kind) if kind else words_of_table())
+    reader = Reader(filled(kind), read)
     ids = tf.constant([0, 1, 7], tf.int64)
     expected = reader(ids)
     reader.export(
@@ -468,3 +478,149 @@ def test_a_model_that_reads_a_table_is_exported_with_its_rows(
 
     served = tf.saved_model.load(str(tmp_path)).serve(ids)
     np.testing.assert_allclose(served, expected)
+
+
+def emptied(table):
+    table.remove(table.export()[0])
+    return table
+
+
+@EACH_READER
+def test_weights_have_the_rows_of_a_table_that_is_only_read(
+    kind, read, tmp_path
+):
+    reader, other = (Reader(filled(kind), read) for _ in range(2))
+    ids = tf.constant([0, 1, 7], tf.int64)
+    expected = reader(ids)
+    emptied(other.rows)
+    other(ids)
+
+    reader.save_weights(tmp_path / "m.weights.h5")
+    other.load_weights(tmp_path / "m.weights.h5")
+
+    np.testing.assert_allclose(other(ids), expected)
+
+
+@keras.saving.register_keras_serializable("bare")
+class Titles(keras.layers.Layer):
+    """Reads two tables of one width, in another order when it trains."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.tables = {
+            name: tfembed.HashTable(dim=2, initializer=0.0, name=name)
+            for name in ("films", "songs")
+        }
+        self.inner = Inner()
+        self.inner.built = True
+
+    def call(self, ids, training=None):
+        names = sorted(self.tables, reverse=bool(training))
+        found = {name: self.tables[name].lookup(ids)[0] for name in names}
+        return (
+            found["films"]
+            - found["songs"]
+            + self.inner(ids, tables=self.tables)
+        )
+
+
+@keras.saving.register_keras_serializable("bare")
+class Inner(keras.layers.Layer):
+    def call(self, ids, tables):
+        return tables["films"].lookup(ids)[0]
+
+
+def test_a_file_has_the_rows_of_tables_that_are_only_read(tmp_path):
+    ids = keras.Input((), dtype="int64")
+    layer = Titles()
+    model = keras.Model(ids, layer(ids))
+    layer.tables["films"].upsert([1], [[1.0, 2.0]])
+    layer.tables["songs"].upsert([1], [[30.0, 40.0]])
+    some = np.array([1, 2])
+    model(tf.constant(some), training=True)
+
+    model.save(tmp_path / "m.keras")
+    loaded = keras.saving.load_model(tmp_path / "m.keras")
+
+    assert loaded.layers[-1].tables["films"].size() == 1
+    np.testing.assert_array_equal(
+        loaded.predict(some, verbose=0), [[-28.0, -36.0], [0.0, 0.0]]
+    )
+
+
+def test_a_file_has_a_table_that_is_trained_and_read_once(tmp_path):
+    class Both(Subclassed):
+        def call(self, ids):
+            read = tf.reduce_sum(self.films.lookup(tf.cast(ids, tf.int64)), 1)
+            return self.out(read + bags(self.films, ids))
+
+    model, other = Both(table()), Both(table())
+    fit(model, tables_too())
+    fit(other, tables_too())
+    other.films.upsert([1], tf.zeros([1, 4]))
+    path = tmp_path / "m.weights.h5"
+    model.save_weights(path)
+
+    other.load_weights(path)
+
+    np.testing.assert_array_equal(
+        other.films.lookup([1]), model.films.lookup([1])
+    )
+    with h5py.File(path) as file:
+        names = []
+        file.visit(names.append)
+    assert sum("rows.index" in name for name in names) == 1
+
+
+class Popular(de.keras.layers.Embedding):
+    """Looks its own table up, and reads another one."""
+
+    def __init__(self):
+        super().__init__(2, initializer=0.0, name="own")
+        self.counts = tfembed.HashTable(dim=2, initializer=0.0, name="counts")
+
+    def call(self, ids):
+        return super().call(ids) + self.counts.lookup(ids)[0]
+
+
+def test_a_layer_that_derives_from_ours_saves_what_it_reads_too(tmp_path):
+    layers = [Popular() for _ in range(2)]
+    ids = tf.constant([1, 2], tf.int64)
+    inputs = keras.Input((), dtype="int64")
+    model, other = (keras.Model(inputs, layer(inputs)) for layer in layers)
+    layers[0].params.upsert(ids, tf.ones([2, 2]))
+    layers[0].counts.upsert(ids, 2 * tf.ones([2, 2]))
+
+    model.save_weights(tmp_path / "m.weights.h5")
+    other.load_weights(tmp_path / "m.weights.h5")
+
+    np.testing.assert_array_equal(other(ids), np.full([2, 2], 3.0))
+
+
+class Passing(keras.layers.Layer):
+    """Has a table, which another layer looks up."""
+
+    def __init__(self):
+        super().__init__()
+        self.films = table()
+        films = self.films
+        self.inner = keras.layers.Lambda(
+            lambda ids: bags(films, ids),
+            output_shape=lambda shape: (shape[0], 4),
+        )
+
+    def call(self, ids):
+        return self.inner(ids)
+
+
+def test_a_file_has_a_trained_table_that_an_inner_layer_looks_up(tmp_path):
+    layers = [Passing() for _ in range(2)]
+    model, other = (functional(None, layer) for layer in layers)
+    fit(model, tables_too())
+    other.compile(tables_too(), loss="mse")
+    other.optimizer.build(other.trainable_variables)
+
+    model.save_weights(tmp_path / "m.weights.h5")
+    other.load_weights(tmp_path / "m.weights.h5")
+
+    assert is_trained(layers[1].films)

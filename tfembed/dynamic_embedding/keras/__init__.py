@@ -14,12 +14,17 @@ from tfembed.dynamic_embedding.keras.bare_table import (
 from tfembed.dynamic_embedding.keras.bare_table import (
     note_lookup as _note_lookup,
 )
+from tfembed.dynamic_embedding.keras.bare_table import (
+    note_read as _note_read,
+)
 from tfembed.dynamic_embedding.lookups.trainable import LISTENERS as _LISTENERS
 from tfembed.dynamic_embedding.variables.arguments import (
     STAND_INS as _STAND_INS,
 )
+from tfembed.tables.sharded_table import READ_LISTENERS as _READ_LISTENERS
 
 _STAND_INS.append(_keys_to_build_with)
 _LISTENERS.append(_note_lookup)
+_READ_LISTENERS.append(_note_read)
 
 __all__ = ["callbacks", "layers", "models"]

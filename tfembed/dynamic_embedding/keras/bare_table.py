@@ -1,8 +1,10 @@
-"""Tables that users' own Keras layers look up directly in their `call`.
+"""Tables that users' own Keras layers look up or read directly in their `call`.
 
-Keras tracks a `Variable` neither as an attribute of a layer nor in a closure,
-so the trainer would never compute its gradient. So the first lookup inside of a
-layer's call adds a `BareTable` to the sublayers of that layer.
+Keras tracks a table neither as an attribute of a layer nor in a closure, so the
+trainer would never compute its gradient, and files would not have its rows. So
+the first trainable lookup inside of a layer's call adds a `BareTable` to the
+sublayers of that layer. A table that is only read gets one that Keras finds when
+it saves and loads the layer that has the table as an attribute.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from tfembed.dynamic_embedding.keras.optimizer import moves_tables
 from tfembed.dynamic_embedding.keras.private import (
     add_layer,
     called_layers,
+    calling_layers,
     disable_jit,
     in_symbolic_scope,
     innermost_layer,
@@ -39,9 +42,11 @@ from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers.private import stepping_model
 from tfembed.ops.private import when_traced
 
-__all__ = ["BareTable", "keys_to_build_with", "note_lookup"]
+__all__ = ["BareTable", "keys_to_build_with", "note_lookup", "note_read"]
 
 _JOINED = "_bare_tables"  # The attribute that lists a layer's BareTables.
+_READ = "_read_table_{attribute}"  # The attribute for a table that is read.
+_STAND_IN = "_bare_table"  # A table's attribute: its BareTable.
 _NO_ROWS = "no_rows"
 _MAKING = threading.RLock()
 _TOLD: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
@@ -50,23 +55,24 @@ _TOLD: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 class BareTable(keras.layers.Layer):
     """A layer whose weight is a table, if the optimizer can train it.
 
-    A table has one `BareTable`, whichever layers look it up. Only models that
+    A table has one `BareTable`, whichever layers look it up or read it. A table
+    that is only read is no weight. Only models that
     are compiled with a `DynamicEmbeddingOptimizer` get its weight; a custom
     training loop over another model lists the table itself. Rows are saved and
     loaded with the layer that has the table as an attribute; a table that no
     layer holds outlives all models and is not saved.
 
     Args:
-      params: the table.
+      params: a Variable, HashTable or StringTable.
     """
 
-    def __init__(self, params: Variable) -> None:
+    _weight: TableVariable | None = None
+
+    def __init__(self, params: Any) -> None:
         super().__init__()
         self.supports_jit = False  # Tables are on the host.
         self.params = params
-        self._weight = TableVariable(
-            params, trainable=True, name="rows", is_implied=True
-        )
+        self._is_saved = getattr(params, "checkpoint", True)
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
         self._steps: weakref.WeakKeyDictionary[Any, int] = (
             weakref.WeakKeyDictionary()
@@ -97,9 +103,18 @@ class BareTable(keras.layers.Layer):
           layer: the layer that looks the table up.
           model: the outermost layer that is being called.
         """
-        self._is_held = self._is_held or _holds(layer, self.params)
-        self._is_held = self._is_held or _holds(model, self.params)
+        callers = (*calling_layers(), model)
+        self._is_held = self._is_held or any(
+            _holds(one, self.params) for one in callers
+        )
         self._models.add(model)
+        if self._weight is None:
+            self._weight = TableVariable(
+                self.params, trainable=True, name="rows", is_implied=True
+            )
+        for caller in callers:  # A lookup begins with a read.
+            for name in [n for n, v in vars(caller).items() if v is self]:
+                del vars(caller)[name]
         known = vars(layer).setdefault(_JOINED, [])
         if any(table is self for table in known):
             return
@@ -108,6 +123,18 @@ class BareTable(keras.layers.Layer):
             self.trainable = False
         add_layer(layer, self)
         disable_jit(model)
+
+    def keep_for(self, layer: Any, attribute: str, model: Any) -> None:
+        """Has a layer's files keep the rows of a table that its call reads.
+
+        Args:
+          layer: the layer that has the table as an attribute.
+          attribute: the attribute.
+          model: the outermost layer that is being called.
+        """
+        self._is_held = True
+        if model not in self._models:  # Else the files have the rows already.
+            vars(layer).setdefault(_READ.format(attribute=attribute), self)
 
     def check_optimizer(self, layer: Any, model: Any) -> None:
         """Warns in a model's first step if its optimizer cannot train tables.
@@ -147,7 +174,7 @@ class BareTable(keras.layers.Layer):
 
     def save_own_variables(self, store: Any) -> None:
         """Writes the rows of a table that a layer holds."""
-        if not (self._is_held and self.params.checkpoint):
+        if not (self._is_held and self._is_saved):
             store[_NO_ROWS] = np.ones([1], np.int8)
         else:
             row_files.write_store(self.params, store)
@@ -155,13 +182,13 @@ class BareTable(keras.layers.Layer):
     def load_own_variables(self, store: Any) -> None:
         """Reads the rows that `save_own_variables` wrote, if it wrote any."""
         names = list(store.keys())
-        if not names and self._is_held and self.params.checkpoint:
+        if not names and self._is_held and self._is_saved:
             warnings.warn(
                 f"The file has no rows of table '{self.params.name}', which stay "
                 "as they are.",
                 stacklevel=2,
             )
-        elif names and _NO_ROWS not in names and self.params.checkpoint:
+        elif names and _NO_ROWS not in names and self._is_saved:
             row_files.read_store(self.params, store)
 
 
@@ -194,13 +221,41 @@ def note_lookup(params: Any) -> None:
     if is_own or not (params.trainable and params.value_dtype.is_floating):
         return
     with _MAKING:
-        table = vars(params).get("_bare_table")
-        if table is None:
-            # Not tracked, so that checkpoints of the variable do not have it.
-            table = BareTable(params)
-            params.__dict__["_bare_table"] = table
+        table = _stand_in(params)
         table.join(layer, model)
     table.check_optimizer(layer, model)
+
+
+def note_read(table: Any) -> None:
+    """Has files keep a table that a layer's call reads; runs for each read.
+
+    Args:
+      table: a `HashTable` or `StringTable`, which may be that of a `Variable`.
+    """
+    context = called_layers()
+    if context is not None:
+        layers, model = calling_layers(), context.entry_layer
+    elif in_symbolic_scope():  # Keras builds a model that it loads.
+        layers = list(models_running(keras.Model.build_from_config))[:1]
+        model = next(iter(layers), None)
+    else:
+        return
+    if layers and _is_ours(layers[0]):  # It saves its tables itself.
+        layers = layers[:1]  # It may be derived, and read another one.
+    for layer in layers:
+        for attribute, params in _held_as(layer, table):
+            with _MAKING:
+                _stand_in(params).keep_for(layer, attribute, model)
+            return
+
+
+def _stand_in(params: Any) -> BareTable:
+    """Returns the only `BareTable` of a table."""
+    table: BareTable | None = vars(params).get(_STAND_IN)
+    if table is None:
+        # Not tracked, so that checkpoints of the table do not have it.
+        table = vars(params)[_STAND_IN] = BareTable(params)
+    return table
 
 
 def keys_to_build_with(ids: Any, params: Any) -> Any:
@@ -247,6 +302,29 @@ def _warn_of_variable(variable: Any, layer: Any) -> None:
             "own, or use tfembed.keras.layers.DistributedEmbedding.",
             stacklevel=2,
         )
+
+
+def _is_ours(layer: Any) -> bool:
+    """Says whether a layer is one of tfembed's or derives from one."""
+    packages = {
+        kind.__module__.partition(".")[0] for kind in type(layer).__mro__
+    }
+    return __name__.partition(".")[0] in packages
+
+
+def _held_as(layer: Any, table: Any) -> Iterator[tuple[str, Any]]:
+    """Yields attributes of a layer that are a table, or its Variable.
+
+    The table that a `TableLayer` looks up, which saves it itself, is left out.
+    A table in a collection has its number there in its name.
+    """
+    own = layer.params if isinstance(layer, TableLayer) else None
+    for attribute, value in list(vars(layer).items()):
+        for i, one in enumerate(_members(value)):
+            holds_it = isinstance(one, Variable) and one.table is table
+            if one is not own and (one is table or holds_it):
+                is_alone = one is value
+                yield (attribute if is_alone else f"{attribute}_{i}"), one
 
 
 def _holds(layer: Any, params: Variable) -> bool:

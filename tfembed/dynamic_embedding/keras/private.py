@@ -20,6 +20,7 @@ __all__ = [
     "asked_for_jit",
     "called_layers",
     "callbacks_running",
+    "calling_layers",
     "disable_jit",
     "forget_shared_object",
     "in_symbolic_scope",
@@ -39,6 +40,7 @@ ENDED_BY = {
     "asked_for_jit": "a public attribute of a model: what `compile` was given",
     "called_layers": "a public way to ask which layer is being called",
     "callbacks_running": "a public way to ask for the callbacks of a fit",
+    "calling_layers": "a public way to ask which layers are being called",
     "disable_jit": "a public way to ask whether `compile` chose jit_compile",
     "forget_shared_object": "a Keras that loads a layer of three models inside one",
     "in_symbolic_scope": "a public way to ask whether shapes alone are computed",
@@ -61,13 +63,16 @@ def called_layers() -> Any:
     return global_state.get_global_attribute("current_call_ctx")
 
 
+def calling_layers() -> list[Any]:
+    """Returns the layers whose calls are running, innermost first."""
+    scopes = global_state.get_global_attribute("name_scope_stack") or []
+    callers = [scope.caller for scope in reversed(scopes)]
+    return [one for one in callers if isinstance(one, keras.layers.Layer)]
+
+
 def innermost_layer() -> Any:
     """Returns the layer whose call is running; None outside of calls."""
-    scopes = global_state.get_global_attribute("name_scope_stack") or []
-    callers = (scope.caller for scope in reversed(scopes))
-    return next(
-        (one for one in callers if isinstance(one, keras.layers.Layer)), None
-    )
+    return next(iter(calling_layers()), None)
 
 
 def in_symbolic_scope() -> bool:
