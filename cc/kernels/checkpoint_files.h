@@ -38,8 +38,8 @@ struct SavedTensor {
   std::vector<int64_t> rows;
 };
 
-// Whether what is in the files is wrong, by the error of reading them; else
-// they cannot be read now.
+// Whether an error of reading means that the files are damaged; other errors
+// mean that they cannot be read now.
 bool IsDamage(const absl::Status& status);
 
 // The files of one checkpoint, open as long as it lives, read without

@@ -12,19 +12,18 @@
 
 namespace tfembed {
 
-// Returns the beginning of a file's text for error messages, with bytes escaped
-// that Python could not show.
+// Returns the beginning of a file's text for error messages; escapes bytes that
+// Python could not show.
 std::string Printable(absl::string_view text);
 
-// Whether a text, such as a name, can become one of Python.
+// Whether a text, such as a name, can be converted to a Python str.
 bool IsUtf8(absl::string_view text);
 
 // The index of a checkpoint, `<prefix>.index`: a header, and a text (a
-// BundleEntryProto) for every name. TensorFlow's reader ends the process at
-// some indices whose checksums hold, and takes the memory that others ask for;
-// this one trusts no number before it is held against the bytes of the file.
-// It takes the file's bytes and about four times as many. Thread-safe after
-// Read.
+// BundleEntryProto) for every name. TensorFlow's reader crashes on some indices
+// with valid checksums, and allocates any amount that an index requires; this
+// reader checks each number against the bytes of the file first. It takes about
+// five times the memory of the file. Thread-safe after Read.
 class CheckpointIndex {
  public:
   // NotFound: there is none. InvalidArgument: no file, or one that is too large

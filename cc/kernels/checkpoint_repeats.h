@@ -13,11 +13,11 @@
 
 namespace tfembed {
 
-// Takes some of the keys: int64, int32 or strings. Thread-safe.
+// A callback that gets some of the keys: int64, int32 or strings. Thread-safe.
 using TakeKeys = std::function<void(const tensorflow::Tensor& keys)>;
 
-// Gives `take` all keys, some at a time, in any order and from any threads;
-// `again` the second time.
+// Calls `take` with all keys, some at a time, in any order and from any
+// threads; `again` is true in the second pass.
 using GiveKeys = std::function<absl::Status(bool again, const TakeKeys& take)>;
 
 // Finds a key, as text, that comes more than once among `num_keys`, without a
@@ -31,7 +31,7 @@ using GiveKeys = std::function<absl::Status(bool again, const TakeKeys& take)>;
 absl::StatusOr<std::optional<std::string>> FindRepeatedKey(
     int64_t num_keys, const GiveKeys& give);
 
-// The error of a key that was found.
+// Makes the error for a repeated key.
 absl::Status HasTwice(absl::string_view key);
 
 }  // namespace tfembed

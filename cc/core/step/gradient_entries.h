@@ -12,8 +12,8 @@
 
 namespace tfembed {
 
-// One id of one bag, on its way to be sorted by rank. Bags are numbered through
-// all features of a table, occurrences (of ids) as well.
+// An entry to sort: one id of one bag, by rank. Bags, and occurrences of ids,
+// are numbered consecutively over all features of a table.
 struct WideEntry {
   WideEntry() = default;
   WideEntry(uint64_t rank, uint32_t bag, uint32_t occurrence)
@@ -29,8 +29,8 @@ struct WideEntry {
   uint32_t occurrence_;  // Leads to the weight, and to the id of a hash.
 };
 
-// The same in half the memory, for ranks below 2^32 that ids can be told from,
-// unweighted: half the traffic of a sort that is bound by it.
+// An unweighted entry in half the memory, for ranks below 2^32 that determine
+// the id: half the traffic of a sort that is bound by memory traffic.
 struct NarrowEntry {
   NarrowEntry() = default;
   NarrowEntry(uint64_t rank, uint32_t bag, uint32_t /*occurrence*/)
@@ -44,30 +44,30 @@ struct NarrowEntry {
   uint64_t bits_;
 };
 
-// Sorts n entries by rank, stably, with `spare` (room for n) beside them.
-// Returns where they are then: `entries` or `spare`.
+// Sorts n entries by rank, stably, with `spare` as a buffer of n entries.
+// Returns the array that has the result: `entries` or `spare`.
 template <class Entry>
 Entry* SortByRank(Entry* entries, Entry* spare, int64_t n);
 
 extern template NarrowEntry* SortByRank(NarrowEntry*, NarrowEntry*, int64_t);
 extern template WideEntry* SortByRank(WideEntry*, WideEntry*, int64_t);
 
-// The least and the greatest id; least > greatest where there is none.
+// The least and the greatest id; least > greatest if there are no ids.
 struct IdRange {
   int64_t least = std::numeric_limits<int64_t>::max();
   int64_t greatest = std::numeric_limits<int64_t>::min();
 };
 IdRange RangeOfIds(absl::Span<const BagGradients> features);
 
-// The number that the entries of a table's ids are sorted by.
+// The kinds of ranks by which a table's entries are sorted.
 enum class RankKind {
   kIds,     // The id above a base.
   kParts,   // Its part, and behind that the id above a base: in 32 bits.
   kHashes,  // The sink's own ranks.
 };
 
-// Bags and occurrences of a table, numbered through its features, and the ranks
-// of its ids.
+// The numbering of a table's bags and occurrences over its features, and the
+// ranks of its ids.
 struct EntryLayout {
   std::vector<int64_t> first_bag;         // By feature; then the end.
   std::vector<int64_t> first_occurrence;  // By feature; then the end.
@@ -82,7 +82,7 @@ struct EntryLayout {
   int64_t num_bags() const { return first_bag.back(); }
   int64_t num_ids() const { return first_occurrence.back(); }
 
-  // Whether a NarrowEntry will do.
+  // Whether a NarrowEntry suffices.
   bool is_narrow() const {
     return !is_weighted && kind != RankKind::kHashes &&
            (kind == RankKind::kParts ||
@@ -95,7 +95,7 @@ struct EntryLayout {
 EntryLayout LayOutEntries(absl::Span<const BagGradients> features,
                           const RowSink* sink, const IdRange& ids);
 
-// The ranks of some ids, of which each is asked for once, in order.
+// The ranks of a range of ids, read once each, in order.
 template <RankKind kKind>
 class EntryRanks {
  public:

@@ -15,7 +15,8 @@
 
 namespace tfembed {
 
-// The gradient of one feature's activations: bag b's at gradients + b * stride.
+// The gradient of one feature's activations: that of bag b is at
+// gradients + b * stride.
 struct BagGradients {
   IdBags bags;
   const float* gradients = nullptr;
@@ -39,9 +40,8 @@ struct TableUpdate {
   std::string name = {};               // For error messages, as "table 'user'".
 };
 
-// Tables whose gradients have one norm: the Euclidean norm of all their sums
-// but those with a NaN or an infinity. Where it is above `most` the gradients
-// are scaled down to it.
+// Tables that share a norm: the Euclidean norm of all their finite sums. If it
+// is above `most`, the gradients are scaled down to it.
 struct NormLimit {
   std::vector<int64_t> tables;  // Distinct, by number; each with one limit.
   float most = 0;
@@ -49,16 +49,15 @@ struct NormLimit {
 
 // Sums the gradient of each distinct id over all bags and features of its
 // table, in the order of features, bags and ids, and applies each table's rule
-// once per id (once per occurrence where the rule does not accumulate). The
+// once per id (once per occurrence if the rule does not accumulate). The
 // result does not depend on the number of threads. Everything is checked before
 // anything is changed. REQUIRES: the rules of tables with a limit accumulate.
 absl::Status GroupedUpdate(absl::Span<TableUpdate> tables, NonFinite nonfinite,
                            Executor* executor,
                            absl::Span<const NormLimit> limits = {});
 
-// The same sums without an update: distinct ids, ascending, and their gradient
-// rows ([ids.size(), dim], row-major). InvalidArgument: 2^32 bags or ids, or
-// more.
+// Sums without an update: distinct ids, ascending, and their summed gradients
+// ([ids.size(), dim], row-major). InvalidArgument: at least 2^32 bags or ids.
 struct SummedGradients {
   std::vector<int64_t> ids;
   std::vector<float> rows;

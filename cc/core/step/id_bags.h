@@ -6,14 +6,15 @@
 
 namespace tfembed {
 
-// How the rows of one bag become one activation. With weights w:
+// The function that combines the rows e of one bag into one activation. With
+// weights w:
 //   sum: S = sum(w e);  mean: S / sum(w);  sqrtn: S / sqrt(sum(w^2)).
-// Where the divisor is 0 the activation is 0.
+// If the divisor is 0 the activation is 0.
 enum class Combiner { kSum, kMean, kSqrtn };
 
 // The ids of one feature for a batch: bag b holds ids[splits[b] ..
-// splits[b+1]). A sequence feature of length L is batch * L bags of one id or
-// none, combined by sum. Views; the owner outlives the call.
+// splits[b+1]). A sequence feature of length L has batch * L bags of at most
+// one id, combined by sum. Borrows the arrays, which must outlive the call.
 struct IdBags {
   const int64_t* ids = nullptr;
   const int64_t* splits = nullptr;  // num_bags + 1 entries; null: one id a bag.
@@ -22,19 +23,19 @@ struct IdBags {
   Combiner combiner = Combiner::kSum;
 
   int64_t num_ids() const { return begin_of(num_bags); }
-  // Where the ids of `bag` begin; with num_bags, where the last one's end.
+  // The index of the first id of `bag`; for num_bags, the end of the ids.
   int64_t begin_of(int64_t bag) const { return splits ? splits[bag] : bag; }
 };
 
-// Consecutive bags of one feature: a task's share of a step.
+// Consecutive bags of one feature: a task's part of a step.
 struct BagRange {
   int64_t feature = 0;
   int64_t begin = 0;
   int64_t end = 0;
 };
 
-// Appends ranges that cover all bags of `bags`, of about `ids_per_range` ids
-// and at most `bags_per_range` bags.
+// Appends ranges of about `ids_per_range` ids and at most `bags_per_range`
+// bags, which cover all bags.
 void AppendBagRanges(const IdBags& bags, int64_t feature,
                      int64_t bags_per_range, int64_t ids_per_range,
                      std::vector<BagRange>* ranges);

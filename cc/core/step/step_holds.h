@@ -14,9 +14,9 @@
 
 namespace tfembed {
 
-// A step's holds on its tables. In those of bounded size only ids that train
-// count: one whose gradient is skipped must not cost another its row. Borrows
-// what it is made from. Not thread-safe.
+// A step's holds on its tables. In tables of bounded size only ids that train
+// count: an id whose gradient is skipped must not evict another id's row.
+// Borrows its constructor's arguments. Not thread-safe.
 class StepHolds {
  public:
   using Gradients = std::vector<std::unique_ptr<TableGradients>>;
@@ -31,20 +31,20 @@ class StepHolds {
   // than a table may hold, or a table twice; nothing is changed.
   absl::Status Pin(Executor* executor);
 
-  // The ids of a task's parts, or of a bounded table those that train.
+  // The ids of a task's parts; for a bounded table, only those that train.
   // REQUIRES: Pin.
   absl::Span<const TableGradients::PartSize> Parts(int64_t table,
                                                    int64_t task) const;
 
-  // The ids of a task that train, for which its sums are read unless Pin has
-  // read them. REQUIRES: Pin.
+  // The ids of a task that train. Reads the task's sums for it unless Pin has.
+  // REQUIRES: Pin.
   struct TaskIds {
     std::vector<int64_t> ids;  // Distinct ones, part by part.
     std::vector<TableGradients::PartSize> parts;
   };
   TaskIds Trained(int64_t table, int64_t task) const;
 
-  // Evicts. REQUIRES: Pin, and that all other room was made.
+  // Evicts rows. REQUIRES: Pin, and that all other memory was reserved.
   void MakeRoom();
 
  private:
@@ -54,7 +54,7 @@ class StepHolds {
   };
   TaskIds Read(int64_t table, int64_t task) const;
 
-  // All tasks' ids.
+  // The ids of all tasks that train.
   std::vector<int64_t> ReadTrained(int64_t table, Executor* executor);
 
   const absl::Span<TableUpdate> tables_;

@@ -29,22 +29,23 @@ class SumReader {
  public:
   virtual ~SumReader() = default;
 
-  // False at the end. The block's vectors may be larger than its n. Fetches
-  // `to_write`, rows of earlier blocks, meanwhile.
+  // Reads the next block; false at the end. The block's vectors may be larger
+  // than its n. Prefetches `to_write`, rows of earlier blocks, meanwhile.
   virtual bool Next(SumBlock* block, const RowsToFetch& to_write) = 0;
 };
 
-// The gradients of one table's bags in one step, on their way to one sum per
-// id. Gradients are never written out per id: an entry of 8 or 16 bytes per id
-// of a bag is sorted, and the sums are taken from the bags' own gradients.
+// Sums the gradients of one table's bags in one step per id. Gradients are
+// never copied per id: an entry of 8 or 16 bytes per id of a bag is sorted, and
+// the sums are computed from the bags' gradients.
 //
 //   Collect(r) for every range r       checks the ids (in any order, at once)
 //   Deal()                             deals the ids to tasks
-//   Sort(t) for every task t           needed where Options::keeps_sorted
+//   Sort(t) for every task t           needed if Options::keeps_sorted
 //   Read(t) for every task t           (both in any order, at once)
 //
 // An id belongs to one task; the entries of an id keep the order of features,
-// bags and ids. The result depends neither on threads nor on time.
+// bags and ids. So the result does not depend on the number or timing of
+// threads.
 class TableGradients {
  public:
   struct Options {
@@ -54,8 +55,8 @@ class TableGradients {
     IdRange ids;                    // Needed unless the sink is direct.
     bool accumulate = true;         // False: one "sum" per occurrence.
     int64_t max_tasks = 1;
-    // Read() sorts on its own, into the thread's scratch memory, unless the
-    // sorted entries are kept from Sort() on.
+    // Whether Sort() keeps the sorted entries. If not, Read() sorts them into
+    // the thread's scratch memory.
     bool keeps_sorted = false;
   };
 
@@ -80,18 +81,20 @@ class TableGradients {
   virtual void Sort(int64_t task) = 0;
   virtual const std::vector<PartSize>& PartSizes(int64_t task) const = 0;
 
-  // Multiplies the gradients of all later readers. REQUIRES: no reader lives.
+  // Multiplies the gradients of all later readers. REQUIRES: there is no
+  // reader.
   virtual void Scale(float factor) = 0;
 
   // At most one reader per thread at a time.
   virtual std::unique_ptr<SumReader> Read(int64_t task) = 0;
 };
 
-// Takes the sums with a NaN or an infinity, and their ids, out of a block of
-// rows of `dim` floats; returns how many.
+// Removes the sums with a NaN or an infinity, and their ids, from a block of
+// rows of `dim` floats; returns their number.
 int64_t DropNonFinite(int64_t dim, SumBlock* block);
 
-// InvalidArgument where a reader has such a sum, naming its id and `table`.
+// InvalidArgument if a reader has such a sum; the text names its id and
+// `table`.
 absl::Status RefuseNonFinite(absl::string_view table, const RowSink& sink,
                              SumReader* reader);
 

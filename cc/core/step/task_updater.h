@@ -16,8 +16,8 @@
 namespace tfembed {
 
 // Applies an update rule, which works on floats, to rows of float16 or
-// bfloat16: the values of a block of rows become floats, are moved and rounded
-// back. Slots are floats. For one task of an update; borrows the rule.
+// bfloat16: the values of a block of rows are converted to floats, updated and
+// rounded back. Slots are floats. For one task of an update; borrows the rule.
 class NarrowUpdate {
  public:
   NarrowUpdate(const UpdateRule& rule, float learning_rate, int64_t dim,
@@ -27,10 +27,9 @@ class NarrowUpdate {
         dim_(dim),
         rounding_(rounding) {}
 
-  // As UpdateRule::Apply; rows[i] is that of ids[i], and its value `dim`
-  // numbers of the rounding's type. Equal ids follow each other, in this call
-  // and from call to call; each of them finds the row as the one before has
-  // rounded it.
+  // As UpdateRule::Apply; rows[i] is the row of ids[i], and its value `dim`
+  // numbers of the rounding's type. Equal ids are adjacent, in this call and
+  // across calls; each reads the row that the id before it has rounded.
   void Apply(const int64_t* ids, const MutableRow* rows, const float* gradients,
              int64_t n);
 
@@ -49,11 +48,11 @@ class NarrowUpdate {
   uint64_t occurrence_ = 0;  // The last id's.
 };
 
-// Whether rows are there already and need no room; see RowSink::rank_limit.
+// Whether all rows exist already and need no room; see RowSink::rank_limit.
 inline bool IsDirect(const RowSink& sink) { return sink.rank_limit() != 0; }
 
-// Updates the rows of one task of a step: while the rows of a block arrive, the
-// next one is summed. To be used once, by one thread.
+// Updates the rows of one task of a step: while the rows of a block are
+// prefetched, the next block is summed. Use it once, in one thread.
 class TaskUpdater {
  public:
   // Borrows the table, whose sink has room for all ids that train.
@@ -66,11 +65,11 @@ class TaskUpdater {
 
   int64_t nonfinite_rows() const { return nonfinite_rows_; }
 
-  // The ids of the task, where the rule moves all other rows too.
+  // The ids of the task, kept if the rule updates all other rows too.
   const std::vector<int64_t>& touched() const { return touched_; }
 
  private:
-  // Sums and their rows, which are on their way from memory.
+  // Sums, and their rows, which are being prefetched.
   struct PendingBlock {
     SumBlock sums;
     std::vector<MutableRow> rows;  // One per sum.
@@ -101,7 +100,7 @@ class TaskUpdater {
   int part_ = kNoPart;
   int64_t nonfinite_rows_ = 0;
   std::vector<int64_t> touched_;
-  // The last id that was looked for without accumulation, and its row.
+  // The last id that was looked up without accumulation, and its row.
   bool has_last_ = false;
   int64_t last_id_ = 0;
   MutableRow last_row_;

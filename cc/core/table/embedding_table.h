@@ -36,7 +36,7 @@
 
 namespace tfembed {
 
-// Slots kept in each row beside its value, as an update rule asks for them.
+// The slots beside the value in each row, as an update rule requires them.
 struct SlotLayout {
   std::string owner;                  // The update rule's name, e.g. "adagrad".
   std::vector<std::string> names;     // E.g. {"accumulators"}.
@@ -50,7 +50,7 @@ inline constexpr int64_t kMaxDim = int64_t{1} << 30;
 // InvalidArgument: rows of `type` cannot have such slots.
 absl::Status CheckSlotLayout(const SlotLayout& layout, ValueType type);
 
-// The dtype of a table's keys for callers; inside, keys are int64.
+// The dtype of a table's keys for callers; internally keys are int64.
 enum class KeyKind : uint8_t { kInt64, kInt32, kString };
 
 // The size of a table, in keys and bytes.
@@ -61,7 +61,7 @@ struct TableStats {
   int64_t row_bytes = 0;    // Slabs: values, slots, free rows.
 };
 
-// How a table was used since it was made, and what it takes by kind.
+// The use of a table since it was made, and its bytes by kind.
 struct TableUse {
   int64_t hits = 0;      // Keys of lookups that were there,
   int64_t misses = 0;    // and that were not.
@@ -81,29 +81,29 @@ struct TableUse {
 };
 
 // One shard of a table without a fixed vocabulary: int64 keys, each with a row
-// of `dim` numbers and the slots of at most one update rule, floats. No key
-// value is reserved. Thread-safe: any number of threads read at once; writers
-// lock a part of the keys or all, so a key's row is whole at any moment. Batch
-// calls take keys in any order, repeated or not; with repeats the last one wins
-// in Upsert. A failed call leaves the table as it was.
+// of `dim` numbers and the float slots of at most one update rule. No key value
+// is reserved. Thread-safe: any number of threads read at once; writers lock
+// some or all stripes, so a key's row is never half written. Batch calls take
+// keys in any order, repeated or not; in Upsert the last row of a repeated key
+// wins. A failed call does not change the table.
 //
 // In a table of bounded size one batch of writes runs at a time; it must not
 // have more distinct keys than the bound (InvalidArgument), and evicts none of
-// them. Import is the exception: of too many rows the last ones written stay.
+// them. Import is the exception: of too many rows, the last ones written stay.
 //
-// Memory: the row (row_layout.h) and at most 24 bytes beside it per key. Rows
-// lie in slabs on huge pages and never move when the table grows.
+// Memory: per key the row (row_layout.h) and at most 24 more bytes. Rows are in
+// slabs on huge pages and never move when the table grows.
 //
 // Locks. Readers hold the locks of all stripes, shared. Writers lock one stripe
-// at a time, exclusively; WriteInOrder locks all of them, where it need not
-// wait for any. Writes of rows and updates (Sink) hold batches_, shared, from
-// the reservation of room to the last write; removals need not. Clear,
+// at a time, exclusively; WriteInOrder locks all of them, if it can without
+// waiting. Writes of rows and updates (Sink) hold batches_, shared, from the
+// reservation of room to the last write; removals need not. Clear,
 // SetSlots, DropSlots and SetSeed hold batches_ and then all stripes,
 // exclusively. In a table of bounded size all writers, updates and removals
 // included, hold batches_ exclusively: nothing else changes while a batch
 // counts its new keys, evicts and writes. whole() comes before batches_,
-// batches_ before stripes, and stripes are locked in order, so no two calls can
-// wait for each other. A lock that is held is never asked for again.
+// batches_ before stripes, and stripes are locked in order, so calls cannot
+// deadlock. No thread locks a lock that it holds already.
 //
 // The methods are in embedding_table.cc (creation, sizes, slots),
 // table_read.cc, table_write.cc, table_write_in_order.cc, table_update.cc
@@ -118,13 +118,13 @@ class EmbeddingTable {
     int64_t initial_capacity = 0;  // Keys to make room for at once.
     std::string admission;         // See AdmissionPolicy::Parse; "": all keys.
     std::string eviction;          // See EvictionPolicy::Parse; "": none.
-    // Keys that are never exceeded: what an insert has no room for it makes by
-    // eviction, sampled. 0: no bound; else `eviction` must be there.
+    // The most keys: an insert into a full table evicts sampled rows. 0: no
+    // bound; else `eviction` must be set.
     int64_t max_size = 0;
     // The number that all columns of a missing key read, in place of its
     // initial row.
     std::optional<float> missing_value;
-    // Whether what is trained or added is rounded up or down by chance
+    // Whether trained and added values are rounded up or down at random
     // (value_type.h); float16 and bfloat16 rows only.
     bool stochastic_rounding = false;
   };
@@ -140,14 +140,14 @@ class EmbeddingTable {
   EmbeddingTable(const EmbeddingTable&) = delete;
   EmbeddingTable& operator=(const EmbeddingTable&) = delete;
 
-  // Readers of all that the table holds take this lock shared; whoever replaces
-  // the content in several calls takes it exclusively. See LockWhole.
+  // Readers of the whole content hold this lock shared; code that replaces the
+  // content in several calls holds it exclusively. See LockWhole.
   SharedMutex& whole() const ABSL_LOCK_RETURNED(whole_) { return whole_; }
 
   int64_t dim() const { return dim_; }
   KeyKind key_kind() const { return key_kind_; }
 
-  // The int64 for each string; null unless key_kind() is kString.
+  // The map from strings to int64 keys; null unless key_kind() is kString.
   StringKeys* strings() const { return strings_.get(); }
 
   ValueType type() const { return type_; }
@@ -159,8 +159,8 @@ class EmbeddingTable {
   SlotLayout slots() const;
   uint64_t seed() const;  // The seed of the initial rows.
 
-  // The name of the eviction policy's notes (EvictionPolicy::notes); "" where
-  // it notes nothing.
+  // The name of the eviction policy's notes (EvictionPolicy::notes); "" without
+  // notes.
   absl::string_view notes() const {
     return touches_ ? eviction_->notes() : absl::string_view();
   }
@@ -182,20 +182,20 @@ class EmbeddingTable {
   absl::Status Upsert(absl::Span<const int64_t> keys, const void* values,
                       Executor* executor);
 
-  // Where exists[i] and the key is there: adds values[i] - old_values[i] to its
-  // row (null: values[i]). Where neither: inserts values[i]. Else ignores it
-  // (someone came between). InvalidArgument where the type has no addition.
+  // If exists[i] and the key is present: adds values[i] - old_values[i] to its
+  // row (null: values[i]). If neither: inserts values[i]. Else ignores it,
+  // since another writer came between. InvalidArgument if the type has no
+  // addition.
   absl::Status Accum(absl::Span<const int64_t> keys, const void* values,
                      const void* old_values, const bool* exists,
                      Executor* executor);
 
-  // The floats of a row that update rules move: value and slots, as
-  // (1 + slots) * dim floats.
+  // The floats of a row that update rules change: value and slots.
   int64_t trained_width() const { return dim() + layout().slot_words(); }
 
-  // The trained rows of `keys`, of a missing key the initial ones.
-  // FailedPrecondition: `width` is not trained_width(), or the type is none
-  // that can be trained.
+  // Reads values and slots of `keys`; a missing key has the initial ones.
+  // FailedPrecondition: `width` is not trained_width(), or the type cannot be
+  // trained.
   absl::Status LookupTrained(absl::Span<const int64_t> keys, int64_t width,
                              float* rows, Executor* executor) const;
 
@@ -205,16 +205,16 @@ class EmbeddingTable {
   absl::Status WriteTrained(absl::Span<const int64_t> keys, int64_t width,
                             const float* rows, bool add, Executor* executor);
 
-  // Keys that are not there are ignored.
+  // Missing keys are ignored.
   void Remove(absl::Span<const int64_t> keys, Executor* executor);
 
-  // As Remove; counts the keys that were there as evicted.
+  // As Remove; counts the removed keys as evicted.
   void Evict(absl::Span<const int64_t> keys, Executor* executor);
 
-  // All keys of one moment and what their rows are worth by `policy`, or where
-  // that is "" by the table's own: the lowest go first. `allocate` as for
-  // ExportKeys. InvalidArgument: a policy that cannot be read or that needs
-  // words which the rows do not have.
+  // Exports all keys at one moment, and the worth of their rows by `policy`, or
+  // the table's policy if that is "": the lowest are evicted first. `allocate`
+  // as for ExportKeys. InvalidArgument: a policy that cannot be parsed or that
+  // needs meta words which the rows do not have.
   struct WorthBuffers {
     int64_t* keys;
     double* worth;
@@ -234,9 +234,9 @@ class EmbeddingTable {
                                                  int64_t most,
                                                  Executor* executor) const;
 
-  // Some rows from which to judge the whole. Hashes spread the keys over the
-  // index, so that those in the first buckets of each stripe are picked as if
-  // by chance; as long as the index does not grow they are the same ones again.
+  // A sample of rows. Hashes spread the keys over the index, so the keys in the
+  // first buckets of each stripe are a pseudo-random sample; it stays the same
+  // as long as the index does not grow.
   struct Survey {
     std::vector<int64_t> keys;
     std::vector<double> norms;  // As SmallestNorm judges: -1 where one is NaN.
@@ -247,28 +247,29 @@ class EmbeddingTable {
 
     int64_t size = 0;     // Keys of the table, at the moment of the survey.
     int64_t waiting = 0;  // As num_waiting().
-    // Its probes are those of the survey's keys alone.
+    // Its probes are only those of the survey's keys.
     TableUse use;
   };
 
-  // About `rows` rows, some hundred a stripe more at most, or all there are.
+  // Surveys about `rows` rows, at most some hundred more per stripe, or all.
   Survey SurveyRows(int64_t rows, Executor* executor) const;
 
-  // Keys that admission keeps waiting, where it counts each by itself.
+  // The number of keys that wait for admission, if it counts each key.
   int64_t num_waiting() const;
 
   // Sets known[i] where keys[i] has a row or waits for one.
   void IsKnown(absl::Span<const int64_t> keys, bool* known) const;
 
-  // Has keys wait that training has seen in so many steps, each below 2^24;
-  // those that have a row do not. Nothing happens without an admission policy.
-  // InvalidArgument: a number below 1, and nothing is changed;
-  // ResourceExhausted: some may wait.
+  // Adds keys that wait for admission, with the number of steps that saw each,
+  // in [1, 2^24); ignores keys that have a row. Does nothing without an
+  // admission policy. InvalidArgument: a number below 1; nothing is changed.
+  // ResourceExhausted: some keys may have been added.
   absl::Status ImportWaiting(absl::Span<const int64_t> keys,
                              absl::Span<const int32_t> seen);
 
-  // Replaces the notes of rows, as Snapshot::Note gives them, where there are
-  // any; keys without a row are ignored. ResourceExhausted: nothing is changed.
+  // Replaces the notes of rows by those of Snapshot::Note, if the table has
+  // notes; keys without a row are ignored. ResourceExhausted: nothing is
+  // changed.
   absl::Status ImportNotes(absl::Span<const int64_t> keys,
                            absl::Span<const uint32_t> notes);
 
@@ -290,39 +291,39 @@ class EmbeddingTable {
   // Replaces a block. REQUIRES: it is one of those, of this size.
   void ImportCounters(int64_t block, absl::Span<const uint8_t> counters);
 
-  // Gives the memory back to the system.
+  // Removes all keys and returns the memory to the system.
   void Clear();
 
-  // The same, with room for `keys` keys (no more than the bound), in the memory
-  // that is there as far as it goes: a system may take seconds a GB for what it
-  // hands out anew. ResourceExhausted: the table has been cleared.
+  // Clears with room for `keys` keys (at most the bound), and reuses the
+  // memory: a system may take seconds per GB of new memory. ResourceExhausted:
+  // the table has been cleared.
   absl::Status ClearFor(int64_t keys);
 
-  // Lays slots out in every row, present rows included (slab by slab, never a
-  // second copy of the table). Same owner and names again: rows stay, and
-  // new ones start from these initial values. FailedPrecondition where another
-  // rule's slots are there; InvalidArgument where rows of this type cannot be
-  // trained.
+  // Adds slots to every row, slab by slab, never with a second copy of the
+  // table. With the same owner and names again, rows stay, and new rows get
+  // these initial values. FailedPrecondition: the rows have another rule's
+  // slots; InvalidArgument: rows of this type cannot be trained.
   absl::Status SetSlots(const SlotLayout& layout);
 
-  // Takes the slots out of every row; values and notes stay. Another rule may
-  // lay its own out then. ResourceExhausted leaves all as it was.
+  // Removes the slots from every row; values and notes stay. Then another rule
+  // may set its slots. ResourceExhausted: nothing is changed.
   absl::Status DropSlots();
 
-  // How often slots were dropped: whoever has seen the slots, and makes a sink,
-  // looks again where this number is another one then.
+  // The number of calls of DropSlots. Code that has read the slots and makes a
+  // sink reads them again if this number has changed.
   uint32_t drops() const { return drops_; }
 
-  // Draws the initial rows of missing keys from another seed.
+  // Sets the seed of the initial rows of missing keys.
   void SetSeed(uint64_t seed);
 
-  // Full rows, here and below, are rows as they lie in memory: this many words,
-  // by row_layout.h; with float32 and no meta words (1 + slots) * dim floats.
+  // Full rows, here and below, are rows in their memory layout: this many
+  // words, by row_layout.h; with float32 and no meta words (1 + slots) * dim
+  // floats.
   int64_t full_width() const { return layout().width(); }
 
-  // The table as of one moment: read locks on all stripes while it lives, so
-  // writers wait and readers do not; whoever holds it must not ask the table
-  // itself for what changes. Borrows the table.
+  // The table at one moment. It holds read locks on all stripes, so writers
+  // wait and readers do not; its owner must not call methods that lock the
+  // table. Borrows the table.
   class Snapshot {
    public:
     explicit Snapshot(const EmbeddingTable& table);
@@ -372,13 +373,14 @@ class EmbeddingTable {
   };
   std::unique_ptr<Snapshot> Freeze() const;
 
-  // All keys of one moment. `allocate(n)`, called once, with every stripe
-  // read-locked, so it must not ask this table, returns where to write n keys.
+  // Exports all keys at one moment. `allocate(n)` returns the memory for n
+  // keys; it is called once while all stripes are read-locked, so it must not
+  // call this table.
   absl::Status ExportKeys(
       const std::function<absl::StatusOr<int64_t*>(int64_t n)>& allocate,
       Executor* executor) const;
 
-  // exists[i] says whether keys[i] is there. Touches no row.
+  // Sets exists[i] to whether keys[i] is present. Reads no rows.
   void Contains(absl::Span<const int64_t> keys, bool* exists,
                 Executor* executor) const;
 
@@ -389,7 +391,7 @@ class EmbeddingTable {
   absl::Status Import(absl::Span<const int64_t> keys, int64_t width,
                       const float* full_rows, Executor* executor);
 
-  // For grouped lookups: read locks on all stripes while it lives.
+  // For grouped lookups: the source holds read locks on all stripes.
   std::unique_ptr<RowSource> Read() const;
 
   // For grouped updates. The sink borrows the table. Where slots are dropped
@@ -640,7 +642,7 @@ class EmbeddingTable {
   Counter admitted_, refused_, evicted_, nan_rows_;
 };
 
-// Several tables as of one moment, that of its return; see Freeze.
+// Makes snapshots of several tables at one moment, when it returns; see Freeze.
 inline std::vector<std::unique_ptr<EmbeddingTable::Snapshot>> FreezeAll(
     absl::Span<const EmbeddingTable* const> tables) {
   std::vector<std::unique_ptr<EmbeddingTable::Snapshot>> frozen;
@@ -649,8 +651,8 @@ inline std::vector<std::unique_ptr<EmbeddingTable::Snapshot>> FreezeAll(
 }
 
 // Locks EmbeddingTable::whole() of several tables, in the order of addresses,
-// so that no two can wait for each other. REQUIRES: the caller holds no lock of
-// the tables.
+// so that calls cannot deadlock. REQUIRES: the caller holds no lock of the
+// tables.
 template <typename Lock>
 std::vector<Lock> LockWhole(absl::Span<const EmbeddingTable* const> tables) {
   std::vector<Lock> locks;
@@ -659,7 +661,7 @@ std::vector<Lock> LockWhole(absl::Span<const EmbeddingTable* const> tables) {
   return locks;
 }
 
-// By who takes all that tables hold, and by who replaces it.
+// The locks of readers, and of writers, of whole tables.
 using WholeTables = std::vector<std::shared_lock<SharedMutex>>;
 using ReplacedTables = std::vector<std::unique_lock<SharedMutex>>;
 

@@ -17,7 +17,7 @@
 
 namespace tfembed {
 
-// From keys to row numbers: the index of one stripe.
+// Maps keys to row numbers: the index of one stripe.
 //
 //   bucket, one cache line
 //   +------+------+------+------+------+----+----+----+----+----+-+-+--+
@@ -25,22 +25,22 @@ namespace tfembed {
 //   +------+------+------+------+------+----+----+----+----+----+-+-+--+
 //   c: live entries, always the first c          o: keys pushed on past here
 //
-// A key belongs into the bucket of its hash or, where that was full, into the
-// next one with a place (the last bucket's next is the first). Each full bucket
-// that it passed counts it in `o`, so that
+// A key is in the bucket of its hash or, if that was full, in the next one with
+// a free place (after the last bucket comes the first). Each full bucket that
+// it passed counts it in `o`, so that
 //   - a search ends at the first bucket with o == 0: mostly the first, one
-//   miss;
-//   - a removal takes the counts back and leaves no tombstone: any number of
-//     removals and inserts costs later searches nothing;
+//     miss;
+//   - a removal decrements the counts and leaves no tombstone: removals and
+//     inserts do not slow down later searches;
 //   - no key value is reserved for "empty".
-// `o` stays at 255 once it got there; searches are longer then, never wrong.
+// `o` saturates at 255; searches are longer then, but never wrong.
 //
-// Buckets are picked by multiplication (BucketOf), in the order of salted
+// Buckets are selected by multiplication (BucketOf), in the order of salted
 // hashes, so that an index can grow by any factor, here 1.5, and growing reads
-// and writes the buckets one after the other. Each index has a salt of its own,
-// at random: keys that come in the order of another index, as out of an export,
-// would otherwise all belong into the first buckets of a growing one, and
-// inserting n of them take n^2 steps.
+// and writes the buckets sequentially. Each index has its own random salt:
+// otherwise keys in the order of another index, as from an export, would all
+// belong into the first buckets of a growing index, and inserting n of them
+// would take n^2 steps.
 //
 // At most 74 % of the places are used, 49 % after growing: 17.3 to 26 bytes a
 // key, 21.3 on average over stripes that grow at different times. (Up to 84 %
@@ -50,11 +50,11 @@ namespace tfembed {
 // several times its memory from the system, which was most of what inserts
 // cost.
 //
-// So the buckets lie in chunks of 64 KiB, which several indexes take from one
-// pool: an index grows by more of them, and those of a table are on huge pages
-// though few indexes are as large as a huge page. All of the last chunk is
-// used: 1 byte a key then. An index of less than a chunk has a block of its
-// own, and so has one of up to two that its usual keys fill.
+// So the buckets are in chunks of 64 KiB, which the indexes of a table take
+// from one pool: an index grows by adding chunks, and the chunks are on huge
+// pages though few indexes are as large as a huge page. All of the last chunk
+// is used, at about 1 byte per key. An index of less than a chunk has its own
+// block, and so has an index of up to two chunks that its usual keys fill.
 //
 // Not thread-safe; any number of threads may call the const methods at once.
 class HashIndex {

@@ -13,14 +13,14 @@
 namespace tfembed {
 
 // The keys of a batch that belong to one stripe, in the order of the batch, and
-// where in the batch they stand.
+// their positions in the batch.
 struct KeyGroup {
   const int64_t* keys = nullptr;
   const uint32_t* positions = nullptr;
   int64_t size = 0;
 };
 
-// A batch of keys, dealt to stripes by a counting sort. Movable, immutable.
+// A batch of keys, grouped by stripe by a counting sort. Movable, immutable.
 class KeyPartition {
  public:
   // ResourceExhausted; InvalidArgument for 2^32 keys or more.

@@ -9,8 +9,8 @@
 
 namespace tfembed {
 
-// The keys of a batch, a block at a time: where they lie, or made for the
-// block, as those of strings are.
+// The keys of a batch, a block at a time: in memory, or computed for the block,
+// as the keys of strings.
 class KeySource {
  public:
   static constexpr int64_t kMostKeys = 128;  // In a block.
@@ -19,8 +19,8 @@ class KeySource {
 
   virtual int64_t size() const = 0;
 
-  // To be called once, before any Block, with the locks of the table held:
-  // those that it takes for its keys come after them.
+  // Call it once, before any Block, with the table's locks held; it may lock
+  // more, after them.
   virtual void Begin() {}
 
   // Keys [begin, begin + n), where they lie or in `buffer`. REQUIRES: n <=

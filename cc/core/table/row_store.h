@@ -24,15 +24,15 @@ struct RowRange {
   int64_t size() const { return int64_t{end} - int64_t{begin}; }
 };
 
-// The rows of a table, `width` words of 4 bytes each, by number. Rows lie one
-// after the other in slabs of 16 to 32 MB on huge pages (the first 2 MB of the
-// first slab on small pages, for small tables) and keep their place until
-// Replace or Clear. Rows are handed out in ranges and never come back: RowPool
-// recycles them.
+// The rows of a table, `width` words of 4 bytes each, by number. Rows are
+// contiguous in slabs of 16 to 32 MB on huge pages (the first 2 MB of the first
+// slab on small pages, for small tables) and do not move until Replace or
+// Clear. Rows are handed out in ranges and never returned: RowPool recycles
+// them.
 //
 // Thread-safe: Promise, Withdraw, Take, num_rows. Row may be called for rows of
-// ranges that the caller knows of through a lock. All else needs the store
-// alone.
+// ranges that the caller got under a lock. All other methods need exclusive use
+// of the store.
 class RowStore {
  public:
   static constexpr int64_t kMaxRows = (int64_t{1} << 32) - 2;
@@ -103,9 +103,9 @@ class RowStore {
 // The rows that one stripe may use next: the rest of its last range, and
 // the rows of removed keys, which go first. Not thread-safe.
 //
-// A pool takes rows from the store when it has none left, whatever the pools of
-// other stripes have. A table whose rows must not be more than its keys deals
-// them before it inserts: MoveTo and Fill.
+// A pool takes rows from the store when it is empty, even if the pools of other
+// stripes have rows. A table that must not have more rows than keys moves rows
+// between pools before it inserts: MoveTo and Fill.
 class RowPool {
  public:
   RowPool() = default;
@@ -122,7 +122,7 @@ class RowPool {
   // REQUIRES: available() > 0, or the store promised a row.
   uint32_t Take(RowStore* store);
 
-  // Where there is no memory to note the row it stays unused until Clear.
+  // If there is no memory to store its number, the row is unused until Clear.
   void Return(uint32_t row);
 
   // Gives rows away until `to` has `wanted` or this pool only `kept`.

@@ -9,10 +9,9 @@
 
 namespace tfembed {
 
-// A table with a fixed vocabulary in somebody else's memory (a tf.Variable):
-// `num_rows` rows of `dim` floats, and one array of the same shape per slot, or
-// of one float a row where the slot is row-wise.
-// The caller locks the memory.
+// A table with a fixed vocabulary in borrowed memory (a tf.Variable):
+// `num_rows` rows of `dim` floats, and one array per slot, of the same shape
+// or, for a row-wise slot, of one float per row. The caller locks the memory.
 struct StaticTable {
   std::string name;  // For error messages.
   float* values = nullptr;
@@ -23,7 +22,8 @@ struct StaticTable {
   int64_t dim = 0;
 };
 
-// Ids outside [0, num_rows) are InvalidArgument in Locate and Check.
+// Makes a source; Locate and Check return InvalidArgument for ids outside of
+// [0, num_rows).
 std::unique_ptr<RowSource> ReadStaticTable(const StaticTable& table);
 std::unique_ptr<RowSink> WriteStaticTable(const StaticTable& table);
 

@@ -37,7 +37,7 @@ inline bool SameBytes(const char* a, const char* b, size_t n) {
   return std::memcmp(a, b, n) == 0;
 }
 
-// A string where it is short, else its length and address.
+// A cell with a short string, or with the length and address of a long one.
 struct StringCell {
   static constexpr int64_t kInlineBytes = 20;
 
@@ -74,20 +74,20 @@ struct StringCell {
   }
 };
 
-// The int64 keys under which a table keeps strings. A string's key is its first
+// The map from a table's strings to int64 keys. A string's key is its first
 // fingerprint that no other string has: attempt 0 is its hash, attempt k
-// another number of the same stripe. So two strings never share a key, and a
-// string that is not there has a key too, the one that it would get.
+// another number in the same stripe. So two strings never share a key, and a
+// missing string has a key too, the one that it would get.
 //
 //   string --hash--> attempt 0, 1, ... --index--> cell: length, bytes or
 //   address
 //
-// A stripe remembers the greatest attempt that it ever gave out, nearly always
-// 0, and a search looks at all attempts up to it; so removal leaves no holes.
+// A stripe stores the greatest attempt that it ever used, nearly always 0, and
+// a search tries all attempts up to it; so removals need no tombstones.
 //
-// Thread-safe. A caller holds users(), shared, from the call that gives keys
+// Thread-safe. A caller holds users(), shared, from the call that returns keys
 // until the last use of the keys; Remove and Keep hold users() exclusively.
-// A string takes about 45 bytes, and its own length where that is over 20.
+// A string takes about 45 bytes, plus its length if that is over 20.
 class StringKeys {
  public:
   using Hash = uint64_t (*)(absl::string_view text);

@@ -11,23 +11,22 @@
 
 namespace tfembed {
 
-// A batch's hold on a table of bounded size: `batches_`, exclusive, from Pin to
-// the end of its life.
+// A batch's hold on a table of bounded size: it holds `batches_` exclusively
+// from Pin to its destruction.
 //
-// Rows are evicted by sampling. A hand goes round all buckets of all stripes,
-// and each time takes the next 8 rows for every one that has to go (all rows
-// where there are fewer), without those of the batch; the rows of the lowest
-// worth among them go. Pin chooses the rows and MakeRoom evicts them, so that
-// the batch can reserve all other memory, and fail, in between. Buckets are in
-// the order of salted hashes, so that neighbours have nothing in common, and
-// every row's turn comes.
+// Rows are evicted by sampling. A clock hand cycles through all buckets of all
+// stripes, and each time takes the next 8 rows per row to evict (or all rows,
+// if there are fewer), except those of the batch; the rows of the lowest worth
+// among them are evicted. Pin chooses the rows and MakeRoom evicts them, so
+// that the batch can reserve all other memory, and fail, in between. Buckets
+// are in the order of salted hashes, so neighbours are unrelated, and the hand
+// reaches every row.
 //
-// The hand goes through all stripes at once, a bucket of each in turn. Stripe
-// after stripe, the rows that go would be those of a few stripes, which the
-// others outgrow meanwhile: their indexes and rows then took up to three times
-// the memory of the bound. What a stripe still loses or gains by chance, the
-// rows of its keys are dealt to the stripes that have new keys: a table that
-// always was of bounded size has no more rows than its bound.
+// The hand visits all stripes in turn, one bucket of each. If it went stripe by
+// stripe, a few stripes would lose rows while the others grow: their indexes
+// and rows then took up to three times the memory of the bound. If stripes
+// still lose or gain keys, the freed rows are moved to the stripes with new
+// keys: a table that always had a bound has no more rows than its bound.
 class EmbeddingTable::Bound final : public TableHold {
  public:
   // `trains`: whether the table's admission policy decides on new keys.

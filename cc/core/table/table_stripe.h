@@ -23,7 +23,7 @@
 
 namespace tfembed {
 
-// One of the kNumStripes parts of a table. The lock guards all the rest.
+// One of the kNumStripes parts of a table. Its lock guards all other members.
 class TableStripe {
  public:
   SharedMutex& mutex() const ABSL_LOCK_RETURNED(mutex_) { return mutex_; }
@@ -133,8 +133,8 @@ class TableStripe {
 };
 
 // The stripes of one table. Their indexes share memory, and grow at different
-// times. To the analysis of locks the stripes as a whole are a lock too:
-// SharedLocks and ExclusiveLocks take it with the locks of all stripes.
+// times. For the thread-safety analysis the stripes as a whole are a lock too:
+// SharedLocks and ExclusiveLocks acquire it with the locks of all stripes.
 class ABSL_LOCKABLE TableStripes {
  public:
   TableStripes();
@@ -144,7 +144,7 @@ class ABSL_LOCKABLE TableStripes {
   TableStripe* begin() { return stripes_.data(); }
   TableStripe* end() { return stripes_.data() + kNumStripes; }
 
-  // The role of whoever holds the lock of any stripe: nobody else holds all of
+  // The role of a holder of any stripe's lock: no other thread holds all of
   // them exclusively.
   const LockRole& any() const ABSL_LOCK_RETURNED(any_) { return any_; }
 
@@ -267,13 +267,12 @@ class ABSL_SCOPED_LOCKABLE ExclusiveLocks {
   int held_ = 0;  // Locks of the first stripes.
 };
 
-// Lookups and training look for some keys at a time, by the loops of
-// simd/find.inc: a key costs two misses, its bucket and its row, and a core has
-// some 24 of them under way at once. First all buckets are asked for, then all
-// of them are read and the rows asked for, then come the few keys that lie
-// elsewhere. Smaller blocks leave the memory idle too often, while the last
-// bucket of each is awaited; larger ones leave the caches
-// (docs/lab/loops.md).
+// Lookups and training find keys in blocks, by the loops of simd/find.inc: a
+// key costs two cache misses, its bucket and its row, and a core can have some
+// 24 misses in flight. First all buckets are prefetched, then they are read and
+// the rows are prefetched, then come the few keys in other buckets. Smaller
+// blocks leave the memory idle while the last bucket of each is awaited; larger
+// blocks exceed the caches (docs/lab/loops.md).
 inline constexpr int64_t kFindKeys = FindBlock::kMostKeys;
 
 // Sets what the kernels find keys by; `rows`, `floats_to_fetch` and `next` are
