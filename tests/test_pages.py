@@ -60,6 +60,15 @@ def test_the_links_of_a_page_lead_to_a_file_and_its_heading(page):
     assert not dead
 
 
+@pytest.mark.parametrize("page", _pages())
+def test_no_name_is_broken_over_two_lines(page):
+    """A page shows a space there, and who copies the name gets it."""
+    text = re.sub(r"(?ms)^ *```.*?^ *```$", "", (ROOT / page).read_text())
+    spans = re.findall(r"`([^`]+)`", text)
+
+    assert not [span for span in spans if re.search(r"[.(\[/_=]\n", span)]
+
+
 def test_every_page_of_docs_is_in_the_sites_menu():
     menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
     named = set(re.findall(r"[\w/]+\.md", menu))
