@@ -16,12 +16,12 @@ namespace tfembed {
 // The path in the machine's file systems; "" if it is in another.
 std::string LocalPath(const std::string& path);
 
-// Every reader asks for these before it opens a file: opening a FIFO waits for
-// ever, a device has no end, and memory is taken by a file's size.
+// Every reader calls these before it opens a file: opening a FIFO blocks
+// forever, a device has no end, and memory is allocated by a file's size.
 
-// The bytes of a file. NotFound: there is nothing. InvalidArgument: a folder, a
-// FIFO, a device or a socket (in other file systems than the machine's only
-// folders are told apart). Follows links.
+// Returns the bytes of a file. NotFound: there is no file. InvalidArgument: a
+// folder, a FIFO, a device or a socket (in remote file systems only folders are
+// recognized). Follows links.
 absl::StatusOr<int64_t> RegularFileSize(tensorflow::Env* env,
                                         const std::string& path);
 
@@ -35,17 +35,16 @@ absl::StatusOr<std::string> ReadRegularFile(tensorflow::Env* env,
 absl::Status ReadBytes(const tensorflow::RandomAccessFile& file, int64_t offset,
                        int64_t n, char* bytes);
 
-// Returns when a closed file's content, or a folder's names, are on the disk as
-// they are now. (WritableFile::Sync of TensorFlow's local files only empties
-// buffers of the process.) Of other file systems than the machine's it asks
-// nothing: what they have closed they keep. Unknown: the disk's error.
+// Waits until a closed file's content, or a folder's names, are on the disk.
+// (WritableFile::Sync of TensorFlow's local files only flushes buffers of the
+// process.) It does nothing for remote file systems, which keep closed files.
+// Unknown: the disk's error.
 absl::Status SyncToDisk(const std::string& path);
 
-// Lets the disk begin with a file that is still being written, so that there is
-// little left to wait for in the end. A thread of its own asks for that, so
-// that the writer of the file goes on where the disk is slow. On file systems
-// other than the machine's, and where the system has no such call, nothing
-// happens.
+// Starts the write-back of a file that is still being written, so that there is
+// little left to wait for in the end. A separate thread makes the system calls,
+// so that a slow disk does not block the writer. It does nothing on remote file
+// systems, and on systems without such a call.
 class WriteBack {
  public:
   explicit WriteBack(const std::string& path);

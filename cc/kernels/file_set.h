@@ -24,10 +24,9 @@ namespace tfembed {
 //   2. rename the new manifest, with that id, over the old one: the commit
 //   3. rename every file to its own name
 //
-// A reader that finds a manifest whose temporary files are still there takes
-// these. So a process that is killed at any moment leaves the files of one
-// save, the one before it or its own. A temporary file whose id no manifest has
-// is a leftover.
+// A reader that finds a manifest whose temporary files still exist reads these.
+// So a process that is killed at any moment leaves the files of one save, the
+// old or the new one. A temporary file whose id no manifest has is a leftover.
 
 // The dtypes and the width of the rows in a pair of files.
 struct RowFormat {
@@ -66,8 +65,8 @@ struct Manifest {
   static absl::StatusOr<Manifest> Parse(absl::string_view text);
 };
 
-// The set that a pair belongs to: the shards of one table,
-// "<name>_mht_<i>of<n>...", are one, any other stem is a set of its own.
+// The set of a pair: the shards of one table, "<name>_mht_<i>of<n>...", are one
+// set; any other stem is a separate set.
 std::string SetOf(absl::string_view stem);
 
 // The two files of a stem.

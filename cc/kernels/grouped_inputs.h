@@ -31,7 +31,7 @@ struct FeatureSpec {
 // Columns of sparse ids that were given without any bound.
 inline constexpr int64_t kNoBound = std::numeric_limits<int64_t>::max();
 
-// A feature's tensors of one batch; views. Movable; not to be copied, since
+// A feature's tensors of one batch, borrowed. Movable, but not copyable, since
 // `ids` may point into it.
 struct FeatureTensors {
   absl::Span<const int64_t> ids;
@@ -40,25 +40,25 @@ struct FeatureTensors {
   int64_t batch_size = 0;
   int64_t columns = kNoBound;  // Sparse: where a row ends.
 
-  // Where the ids are strings, `ids` are string_ids, numbers that stand for
-  // them, to be filled in by whoever knows what for (grouped_tables.h).
+  // If the ids are strings, `ids` are string_ids, numbers that replace them;
+  // StringIds or BatchStrings fill these in (grouped_tables.h).
   bool are_strings = false;
   std::vector<absl::string_view> strings;
   std::vector<int64_t> string_ids;
 };
 
-// A feature of a batch as the core takes it. Ids are copied only where they
-// must be: for sequences, and where sparse ids are pruned. Movable.
+// A feature of a batch in the core's form. Ids are copied only for sequences,
+// and if sparse ids are pruned. Movable.
 class FeatureInput {
  public:
   FeatureInput() = default;
   FeatureInput(FeatureInput&&) = default;
   FeatureInput& operator=(FeatureInput&&) = default;
 
-  // Checks the tensors and lays out the bags. With `drops_negative` sparse
-  // features that are validated drop ids below 0, which takes a look at all
-  // ids. InvalidArgument names the feature and what does not fit. REQUIRES: the
-  // tensors outlive this; batch_size is that of the output.
+  // Checks the tensors and makes the bags. With `drops_negative`, sparse
+  // features that are validated drop negative ids, for which all ids are read.
+  // InvalidArgument names the feature and the mismatch. REQUIRES: the tensors
+  // outlive this object; batch_size is that of the output.
   absl::Status Build(const FeatureSpec& spec, const FeatureTensors& tensors,
                      bool drops_negative);
 
@@ -100,7 +100,7 @@ struct GroupedSpec {
                                 tensorflow::TensorShape* shape) const;
 };
 
-// One feature of a batch as it comes. Borrows the tensors.
+// The unchecked tensors of one feature of a batch, borrowed.
 struct FeatureParts {
   const tensorflow::Tensor* ids;
   const tensorflow::Tensor* rows;

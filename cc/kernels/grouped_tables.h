@@ -30,8 +30,8 @@ struct GroupedTable {
   bool is_static() const { return variable != nullptr; }
 };
 
-// Whether each handle of the list input `tables` is a variable's, which has a
-// fixed vocabulary. InvalidArgument where one is of something else.
+// Reads whether each handle of the list input `tables` is a variable's, which
+// has a fixed vocabulary. InvalidArgument: a handle of another resource.
 absl::Status ReadFixedVocabulary(tensorflow::OpKernelContext* context,
                                  std::vector<bool>* fixed_vocabulary);
 
@@ -40,8 +40,8 @@ absl::Status FindTables(tensorflow::OpKernelContext* context,
                         absl::string_view name,
                         std::vector<GroupedTable>* tables);
 
-// Holds the locks of variables, each once and in the order of their addresses
-// as TensorFlow's own ops do, so that no two ops wait for one another.
+// Holds the locks of variables, each once, in the order of their addresses as
+// TensorFlow's own ops, so that ops cannot deadlock.
 class VariableLocks {
  public:
   enum class Mode { kShared, kExclusive };
@@ -63,27 +63,29 @@ class VariableLocks {
 absl::Status ViewVariable(tensorflow::Var* variable, absl::string_view what,
                           int64_t dim, StaticTable* view);
 
-// Lets the variable's rows move to huge pages while steps go on. TensorFlow
-// allocates them on small ones. The caller holds the variable's lock.
+// Schedules moving the variable's rows to huge pages in the background;
+// TensorFlow allocates them on small pages. The caller holds the variable's
+// lock.
 void NoteRows(tensorflow::Var* variable);
 
 // InvalidArgument where the table's rows are not `dim` wide.
 absl::Status CheckDim(const TableResource& table, absl::string_view what,
                       int64_t dim);
 
-// `status`, or, where an id that is in no static table was the cause, an
-// InvalidArgument that names its feature. num_rows[t] is -1 for other tables.
+// Returns `status`, or, if an id out of bounds of a static table was the cause,
+// an InvalidArgument that names its feature. num_rows[t] is -1 for other
+// tables.
 absl::Status NameBadId(const absl::Status& status, const GroupedSpec& spec,
                        absl::Span<const FeatureInput> features,
                        const std::vector<int64_t>& num_rows);
 
-// The ids of a grouped op's features that are strings, as the int64 keys of
-// their tables. Strings travel through a step as they are, and each op finds
-// their keys anew: so nothing need keep a string without a row from being
-// forgotten between a lookup and its update. While this lives none is.
+// Converts the string ids of a grouped op's features to the int64 keys of their
+// tables. Strings pass through a step as strings, and each op finds their keys
+// again: so a string without a row may be removed between a lookup and its
+// update. While this object exists no string is removed.
 //
-// Its locks come before those of batches and stripes, which whoever forgets
-// strings takes after them (see EmbeddingTable's implementation).
+// Its locks come before those of batches and stripes, in the order in which
+// code that removes strings locks them (see EmbeddingTable's implementation).
 class StringIds {
  public:
   // Sets the ids of the features that have strings. InvalidArgument, naming the
@@ -92,8 +94,8 @@ class StringIds {
                     absl::Span<const GroupedTable> tables, NewKeys new_keys,
                     Executor* executor, std::vector<FeatureTensors>* tensors);
 
-  // Ends the use of the keys, and forgets strings that were added without a row
-  // where they have become many. REQUIRES: no lock of the tables is held.
+  // Ends the use of the keys, and removes strings that were added without a row
+  // if there are many. REQUIRES: no lock of the tables is held.
   void Finish();
 
  private:
@@ -101,9 +103,9 @@ class StringIds {
   std::vector<std::shared_lock<SharedMutex>> users_;
 };
 
-// The same for one batch, without tables: equal strings of a table's features
-// get equal numbers, from 0 on. InvalidArgument where a table's features have
-// both strings and integers.
+// Numbers the strings of one batch, without tables: equal strings of a table's
+// features get equal numbers, from 0 on. InvalidArgument: a table's features
+// have both strings and integers.
 class BatchStrings {
  public:
   absl::Status Number(const GroupedSpec& spec,

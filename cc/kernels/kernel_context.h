@@ -13,11 +13,12 @@
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/lib/core/threadpool.h"
 
-// What kernels ask of their OpKernelContext: scalars, threads, memory for rows.
+// Helpers of kernels for their OpKernelContext: scalars, threads, memory for
+// rows.
 namespace tfembed {
 
-// Reads the only element of an input. InvalidArgument, with its name, where it
-// is no scalar.
+// Reads the only element of an input. InvalidArgument, with the input's name:
+// not a scalar.
 template <typename T>
 absl::Status ReadScalar(tensorflow::OpKernelContext* context, int input,
                         const char* name, T* value) {
@@ -50,9 +51,9 @@ class TfExecutor : public Executor {
   int num_threads_;
 };
 
-// OpKernelContext::allocate_output for rows of a batch. Large ones come out of
-// a pool (core/support/block_pool.h), on huge pages, where the output is for
-// the CPU alone: malloc's memory would be the system's again after each step.
+// OpKernelContext::allocate_output for the rows of a batch. Large outputs for
+// the CPU come from a pool (core/support/block_pool.h) on huge pages: malloc
+// would return the memory to the system after each step.
 absl::Status AllocateRows(tensorflow::OpKernelContext* context, int index,
                           const tensorflow::TensorShape& shape,
                           tensorflow::Tensor** output);

@@ -58,8 +58,8 @@ absl::Status CheckRows(const TableResource& table,
 // The treatment of string keys that a table does not have.
 enum class NewKeys { kIgnore, kAdd };
 
-// The keys of a batch as the core takes them. Borrows the tensor. While it
-// lives no string that it names is forgotten.
+// The keys of a batch in the core's form. Borrows the tensor. While it exists
+// none of its strings is removed.
 class KeyBatch {
  public:
   // InvalidArgument where they are not of the table's dtype; ResourceExhausted.
@@ -73,13 +73,13 @@ class KeyBatch {
 
   absl::Span<const int64_t> span() const { return span_; }
 
-  // Ends the use of the keys. Forgets those of them that are strings without a
+  // Ends the use of the keys, and removes those strings among them that have no
   // row, after rows were removed.
   void ForgetStrings(const EmbeddingTable& table);
 
-  // Ends the use of the keys. Forgets all strings without a row where they have
-  // become many: those of failed writes, of accumulations that were ignored, of
-  // rows that were evicted.
+  // Ends the use of the keys, and removes all strings without a row if there
+  // are many: those of failed writes, of ignored accumulations, of evicted
+  // rows.
   void ForgetStrays(const EmbeddingTable& table);
 
  private:
@@ -88,9 +88,9 @@ class KeyBatch {
   std::shared_lock<SharedMutex> users_;
 };
 
-// The keys of a batch for lookups, in which a tensor of int32 or of strings
-// needs no copy. Borrows tensor and table. While it lives no string that it
-// names is forgotten; once it has begun none is added.
+// The keys of a batch for lookups, which does not copy a tensor of int32 or of
+// strings. Borrows tensor and table. While it exists none of its strings is
+// removed; after Begin none is added.
 class KeysToFind final : public KeySource {
  public:
   // InvalidArgument where they are not of the table's dtype. To be called once,
@@ -109,12 +109,12 @@ class KeysToFind final : public KeySource {
   std::optional<StringKeys::Reader> strings_;
 };
 
-// Forgets all strings without a row where they have become many. REQUIRES: the
-// caller uses no keys of the table.
+// Removes all strings without a row if there are many. REQUIRES: the caller
+// uses no keys of the table.
 void ForgetStrays(const EmbeddingTable& table);
 
-// While it lives what these tables hold is not replaced, and no string that is
-// a key of theirs is forgotten. Comes before a table's own locks.
+// While it exists the content of these tables is not replaced, and none of
+// their strings is removed. It is locked before a table's own locks.
 class KeysStay {
  public:
   explicit KeysStay(absl::Span<const EmbeddingTable* const> tables);
@@ -124,7 +124,7 @@ class KeysStay {
   std::vector<std::shared_lock<SharedMutex>> users_;
 };
 
-// Keys on their way from the core into tensors of the tables' key dtype.
+// Converts the core's keys to tensors of the tables' key dtype.
 class KeyOutput {
  public:
   // Strings stay what they are while it lives.

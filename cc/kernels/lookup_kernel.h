@@ -12,8 +12,8 @@
 
 namespace tfembed {
 
-// Looks up and combines the ids of all features of a batch, wherever that comes
-// from: the op has `tables` among its inputs and `activations` for outputs.
+// The base of kernels that look up and combine the ids of all features of a
+// batch: their ops have an input `tables` and outputs `activations`.
 class LookupKernel : public tensorflow::OpKernel {
  public:
   explicit LookupKernel(tensorflow::OpKernelConstruction* construction);
@@ -30,9 +30,9 @@ class LookupKernel : public tensorflow::OpKernel {
                                    std::vector<PooledFeature>* pooled) const;
 
   GroupedSpec spec_;
-  // Whether a batch had ids below 0 that are dropped. Until one has, lookups do
-  // not look for them before they read the ids, which takes 0.6 ms of 2 million
-  // ids, but try once more where they find one.
+  // Whether a batch had negative ids to drop. Until one has, lookups do not
+  // search for them first, which takes 0.6 ms for 2 million ids, but run again
+  // if they find one.
   mutable std::atomic<bool> had_negative_{false};
 };
 

@@ -8,11 +8,10 @@
 
 namespace tfembed {
 
-// Lines in TensorFlow's log that say how far work on a table or a file is, as
-// soon as it takes long: the first one after five seconds, and one every five
-// seconds from then on; when it ends, how long it took. The environment's
-// TFEMBED_PROGRESS_SECONDS is another time, or less than 0 for no lines.
-// Thread-safe.
+// Logs the progress of long work on a table or a file to TensorFlow's log: a
+// line every five seconds, and the total time at the end. The environment
+// variable TFEMBED_PROGRESS_SECONDS sets another interval, or no lines if it is
+// negative. Thread-safe.
 class ProgressLog {
  public:
   // `what`: as in "Saving table 'users'"; of so many rows, or other units.

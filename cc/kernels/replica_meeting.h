@@ -11,9 +11,9 @@
 
 namespace tfembed {
 
-// A kernel that simulated replicas of one step run together: each of a graph's
-// R copies of an op waits, without a thread, until the others have come. Copies
-// know one another by attributes of their nodes:
+// A kernel that the simulated replicas of a step run together: each of a
+// graph's R copies of an op waits, without blocking a thread, for the other
+// copies. Copies find one another by attributes of their nodes:
 //
 //     _tfembed_replicas  R; without the attribute the op has no copies
 //     _tfembed_replica   0 <= r < R
@@ -22,8 +22,8 @@ namespace tfembed {
 // and by the step and the iteration of the loop that they run in. A copy that
 // runs repeatedly there, as in a function, meets the others in the order of
 // its runs. Functions do not know the step: steps of one graph with a copy in a
-// function must not run at the same time. A step that is cancelled lets waiting
-// copies go.
+// function must not run at the same time. Cancelling a step releases waiting
+// copies.
 class MeetingKernel : public tensorflow::AsyncOpKernel {
  public:
   explicit MeetingKernel(tensorflow::OpKernelConstruction* construction);

@@ -14,16 +14,17 @@
 
 namespace tfembed {
 
-// Raw files are called after their table, and names are no identities: a
-// program may have two tables of one name, and "a/b" and "a_b" have the same
-// files. So nobody replaces another table's rows:
+// Raw files are named after their table, but names are not unique: a program
+// may have two tables of one name, and "a/b" and "a_b" have the same files. So
+// that no table replaces another table's rows:
 //
-//   - A manifest says whose rows its files hold, by the table's name.
+//   - A manifest has the name of the table whose rows are in the files.
 //   - A process remembers which table wrote which files, by the id of the save.
-//     While that table lives, another may write there only if it has loaded
-//     these files since. After a restart the name alone counts.
+//     While that table exists, another one may write there only if it has
+// loaded
+//     these files since. After a restart only the name counts.
 
-// A table as files know it.
+// The identity of a table for files.
 struct RowFileUser {
   std::string name;
   // The same for all shards of a table, and in all sessions of its graph; no
@@ -33,9 +34,9 @@ struct RowFileUser {
   TableResource* shard = nullptr;
 };
 
-// The right of one table to write some files, held while it does so. Other
-// tables cannot take it meanwhile, in whatever folder's name they ask for it
-// by. Not thread-safe; claims of several threads are.
+// The exclusive right of one table to write some files. Other tables cannot
+// take it meanwhile, under any name of the folder. One claim is not
+// thread-safe; claims in several threads are.
 class RowFileClaim {
  public:
   // `folder` must outlive the claim.

@@ -12,7 +12,7 @@
 
 namespace tfembed {
 
-// Where the two files of a stem lie now, and their sizes.
+// The current paths of the two files of a stem, and their sizes.
 struct RowFilePair {
   std::string keys_path;
   std::string values_path;
@@ -20,22 +20,22 @@ struct RowFilePair {
   int64_t values_bytes = 0;
 };
 
-// Finds a pair and checks it: both files are there, hold the same number of
-// rows of `format`, and are what their manifest says, checksums included, where
-// they have one. NotFound, InvalidArgument (another format), DataLoss; each
-// says which file, what was found and what is allowed.
+// Finds a pair and checks it: both files exist, have the same number of rows of
+// `format`, and match their manifest, checksums included, if there is one.
+// NotFound, InvalidArgument (another format), DataLoss; each names the file,
+// what was found and what is allowed.
 absl::StatusOr<RowFilePair> CheckRowFiles(const FileFolder& folder,
                                           const std::string& stem,
                                           const RowFormat& format);
 
-// A place between two rows, in bytes.
+// The position of a row in both files, in bytes.
 struct RowFileOffsets {
   int64_t keys = 0;
   int64_t values = 0;
 };
 
-// Reads up to `max_rows` rows from `offsets` on, 16 MB at most, and moves these
-// behind them: `keys` [n] and `values` [n, dim]. Strings are preceded by their
+// Reads up to `max_rows` rows from `offsets` on, 16 MB at most, into `keys` [n]
+// and `values` [n, dim], and advances `offsets`. Strings are preceded by their
 // length in bytes, unsigned, 32 bits.
 absl::Status ReadRowFiles(tensorflow::Env* env, const RowFilePair& pair,
                           const RowFormat& format, int64_t max_rows,

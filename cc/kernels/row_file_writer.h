@@ -17,7 +17,7 @@
 
 namespace tfembed {
 
-// A file that knows what it has written. Not thread-safe.
+// A file that counts and checksums the bytes that it writes. Not thread-safe.
 class CheckedFile {
  public:
   absl::Status Open(tensorflow::Env* env, const std::string& path);
@@ -47,12 +47,12 @@ struct RowFileSave {
   bool append = false;      // After what the files hold, else in its place.
 };
 
-// All rows are of one moment: writers of the tables wait until they are
-// written. One thread copies rows while another writes those before. Takes a
-// few chunks of memory. The files that were there stay whole, whatever fails
-// and whenever the process is killed; see file_set.h. After the commit nothing
-// is undone: an error then says that the rows are saved, and what is left to
-// do. InvalidArgument, DataLoss: `append` to files that cannot be loaded.
+// Saves all rows at one moment: writers of the tables wait until they are
+// written. One thread copies rows while another writes the rows before. Takes a
+// few chunks of memory. The old files stay intact if the save fails or the
+// process is killed; see file_set.h. After the commit nothing is undone: an
+// error then says that the rows are saved, and what is left to do.
+// InvalidArgument, DataLoss: `append` to files that cannot be loaded.
 absl::Status SaveRowFiles(tensorflow::Env* env, const RowFileSave& save,
                           Executor* executor);
 

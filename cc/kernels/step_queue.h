@@ -23,13 +23,12 @@ namespace tfembed {
 // its features.
 using StepBatch = std::vector<tensorflow::Tensor>;
 
-// The batches of one replica and name on their way through a step:
+// The queue of the batches of one replica and name, from put to finish:
 //
 //     put -> [enqueued] -take-> lookup -hold-> [in flight] -finish-> update
 //
-// Behind a TensorFlow resource handle, so that what is put by one function, or
-// eagerly, is taken by another. The tensors are shared, not copied.
-// Thread-safe.
+// It is a TensorFlow resource, so that one function, or eager code, can put and
+// another can take. The tensors are shared, not copied. Thread-safe.
 class StepQueue : public tensorflow::ResourceBase {
  public:
   struct Rules {
@@ -52,12 +51,12 @@ class StepQueue : public tensorflow::ResourceBase {
 
   const Rules& rules() const { return rules_; }
 
-  // Calls `use` with the batches, alone, and returns its status.
+  // Calls `use` with the batches, under the lock, and returns its status.
   absl::Status With(Use use);
 
-  // The same once they are ready, for which it waits on this thread up to some
-  // seconds, 0 or more, and until `*cancelled` is set and Wake called: false,
-  // with nothing done, where they were not.
+  // As With, after blocking this thread until the batches are ready. Returns
+  // false, with nothing done, after `seconds` (0 or more), or when `*cancelled`
+  // is set and Wake is called.
   bool Await(IsReady is_ready, Use use, double seconds, const bool* cancelled,
              absl::Status* status);
 
@@ -66,18 +65,19 @@ class StepQueue : public tensorflow::ResourceBase {
 
   std::string DebugString() const override;
 
-  // For With and its kind. Drops the oldest batch in flight; InvalidArgument,
-  // with nothing dropped, where that is for training and not to be dropped.
+  // For callbacks of With and Await. Drops the oldest batch in flight.
+  // InvalidArgument, with nothing dropped: it is for training and must be
+  // finished.
   absl::Status DropIdle(Batches* batches) const;
 
-  // Removes the oldest enqueued batch. InvalidArgument where none is there.
+  // Removes the oldest enqueued batch. InvalidArgument: none is enqueued.
   absl::Status Pop(Batches* batches, StepBatch* batch) const;
 
   // DropIdle, then Pop.
   absl::Status Take(Batches* batches, StepBatch* batch) const;
 
-  // Removes the batch that is in flight. InvalidArgument where none is there,
-  // or where it is not for training.
+  // Removes the batch in flight. InvalidArgument: none is in flight, or it is
+  // not for training.
   absl::Status Finish(Batches* batches, StepBatch* batch) const;
 
   // InvalidArgument: no room, nothing to take, nothing to finish.
@@ -100,17 +100,18 @@ absl::Status FindStepQueue(tensorflow::OpKernelContext* context, int input,
 
 bool IsForTraining(const StepBatch& batch);
 
-// The list input `parts`, a batch. InvalidArgument where it does not begin with
-// one bool.
+// Reads the list input `parts`, a batch. InvalidArgument: it does not begin
+// with a bool scalar.
 absl::Status ReadBatch(tensorflow::OpKernelContext* context, StepBatch* batch);
 
-// Hands a batch out as all the outputs. InvalidArgument where they are others.
+// Sets all outputs to the tensors of a batch. InvalidArgument: other dtypes or
+// another number.
 absl::Status WriteBatch(tensorflow::OpKernelContext* context, StepBatch batch);
 
-// How the batches of a step are laid out: the features of a spec, the same
-// number of them from each of its batches, one replica's behind the other's. A
-// batch is, behind its first tensor, per feature ids and, but for dense ones,
-// rows and weights and, of sparse ones, the dense shape (BatchForm in Python).
+// The layout of a step's batches: the features of a spec, an equal number from
+// each batch, replica after replica. After its first tensor a batch has per
+// feature the ids; rows and weights unless the ids are dense; and the dense
+// shape if they are sparse (`Batch.tensors` in batch_queue.py).
 class StepLayout {
  public:
   // Borrows the spec. InvalidArgument where the features cannot be those of so

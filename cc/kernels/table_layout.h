@@ -23,7 +23,7 @@ namespace tfembed {
 //                            where it is one float a row)
 //   notes steps_ago         (only where an eviction policy notes something)
 struct TableLayout {
-  // No text is longer: names are attributes of Python's objects.
+  // The longest text: slot names are attributes of Python objects.
   static constexpr int64_t kMostBytes = 1 << 20;
 
   int64_t dim = 0;

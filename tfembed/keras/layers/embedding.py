@@ -324,7 +324,7 @@ class Embedding(keras.layers.Layer):
         )
 
     def _guess(self) -> None:
-        """Makes a table before there are ids, which may change its key dtype."""
+        """Makes a table before there are ids; these may change the key dtype."""
         if self._held.layer is None:
             self._make(tf.int64)
             self._table_layer.has_guessed_keys = True
