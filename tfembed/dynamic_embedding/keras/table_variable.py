@@ -95,6 +95,22 @@ class SourceWeight(keras.Variable, TableSource):
         of_replicas = self.value._gather_saveables_for_checkpoint()
         return of_replicas or {"VARIABLE_VALUE": self.value}
 
+    def _export_to_saved_model_graph(
+        self, object_map: Any, tensor_map: Any, options: Any, **kwargs: Any
+    ) -> Any:
+        """Exports the weight's variable; no copy takes the weight's own place.
+
+        Keras puts a variable there, which the restore op of the graph, as
+        TensorFlow Serving runs it, would look for in files that have none.
+        """
+        if private.acts_as_variable(self):
+            return super()._export_to_saved_model_graph(
+                object_map, tensor_map, options, **kwargs
+            )
+        return self.value._export_to_saved_model_graph(
+            object_map, tensor_map, options, **kwargs
+        )
+
 
 class _Dtype(str):
     """The name of a dtype, with the attributes that tapes read of a dtype."""
