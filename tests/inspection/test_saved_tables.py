@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tfembed
 from inspection import saved_files
+from tfembed import errors
 from tfembed.inspection.saved_tables import (
     RowDtypes,
     checkpoints_of,
@@ -323,6 +324,34 @@ def test_a_folder_of_checkpoints_means_the_latest(tmp_path):
 
     assert open_saved(tmp_path).path == paths[-1]
     assert checkpoints_of(tmp_path) == paths
+
+
+def test_a_folder_with_one_file_of_keras_means_that_file(tmp_path):
+    layer = tfembed.keras.layers.Embedding(2, key_dtype="int64", name="users")
+    model = keras.Sequential([keras.Input([], dtype="int64"), layer])
+    layer.table.upsert([3, 4], [[1.0, 2.0], [3.0, 4.0]])
+    model.save_weights(tmp_path / "latest.weights.h5")
+
+    assert [t.num_rows for t in open_saved(tmp_path).values()] == [2]
+
+    model.save(tmp_path / "best.keras")
+    files = r"\['best.keras', 'latest.weights.h5'\]"
+    with pytest.raises(errors.CheckpointError, match=files):
+        open_saved(tmp_path)
+
+
+def test_an_expiry_is_said_with_the_steps_of_training(tmp_path):
+    table = tfembed.HashTable(
+        1,
+        name="t",
+        eviction=tfembed.policies.LeastRecent(),
+        expiry=tfembed.policies.Expiry(9, every=100),
+    )
+    table.attach(tfembed.SGD(0.1))
+    table.apply_gradients([1], [[1.0]])
+    saved = open_saved(saved_files.save(tmp_path / "ckpt", t=table))["t"]
+
+    assert saved.policies["expiry"] == "by training steps, 1 so far"
 
 
 def test_reading_a_file_imports_no_tensorflow(tmp_path):

@@ -83,6 +83,23 @@ def test_accum_follows_what_a_lookup_said(table):
     np.testing.assert_array_equal(exists, [True, True, True, False])
 
 
+@pytest.mark.parametrize(
+    ("exists", "got"),
+    [
+        ([1, 1], "int64"),
+        (np.array([1, 0]), "int64"),
+        (tf.constant([1.0, 0.0]), "a tensor of dtype float32"),
+    ],
+)
+def test_accum_takes_no_numbers_for_what_a_lookup_said(table, exists, got):
+    with pytest.raises(
+        errors.DtypeError, match=f"`exists` of.* must be bool.*{got}"
+    ):
+        table.accum([1, 2], [[10, 10], [20, 20]], exists)
+
+    assert int(table.size()) == 0
+
+
 def test_removed_and_cleared_keys_are_gone(table):
     table.upsert(KEYS, rows_of(KEYS))
 

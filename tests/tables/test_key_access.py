@@ -202,12 +202,20 @@ def test_a_column_of_keys_stands_for_the_index():
     )
 
 
+def test_a_missing_number_of_a_frame_is_written_and_counted_as_by_upsert():
+    table = hash_table()
+    table.from_pandas(pandas.DataFrame([[1.0, np.nan]], index=[9]))
+    np.testing.assert_array_equal(table[9], [1, np.nan])
+    assert table.stats().nan_rows == 1
+
+
 @pytest.mark.parametrize(
     ("frame", "match"),
     [
         (pandas.DataFrame([[1.0]], index=[3]), "2 columns"),
         (pandas.DataFrame([[1.0, 2.0]] * 2, index=[3, 3]), r"\[3\] more than"),
         (pandas.DataFrame([["a", "b"]], index=[3]), "must be numbers"),
+        (pandas.DataFrame([[1.0, None]], index=[3]), "got None, of NoneType"),
         (pandas.DataFrame([[1.0, 2.0]], index=["a"]), "must be integers"),
         ([[1.0, 2.0]], "must be a pandas.DataFrame"),
     ],

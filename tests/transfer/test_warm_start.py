@@ -254,11 +254,11 @@ def lookup_and_embedding(words, **options):
 @pytest.mark.parametrize(
     ("options", "left_out"),
     [
-        ({}, ("'[UNK]'",)),
+        ({}, ("[UNK]",)),
         ({"num_oov_indices": 0}, ()),
         (
             {"mask_token": "", "num_oov_indices": 2},
-            ("''", "'[UNK]'", "'[UNK]'"),
+            ("", "[UNK]", "[UNK]"),
         ),
     ],
 )

@@ -317,7 +317,7 @@ def _policies(
         policies["eviction"] = _EVICTIONS.get(layout.counters, layout.counters)
     steps = bundle.scalar(f"{name}/trained_steps{_VALUE}")
     if isinstance(steps, int):
-        policies["expiry"] = f"every so many steps; {steps} have passed"
+        policies["expiry"] = f"by training steps, {steps} so far"
     return policies
 
 

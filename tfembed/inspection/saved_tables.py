@@ -50,6 +50,7 @@ _STEPS = (
     "optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE",
 )
 
+_KERAS_ENDS = (".keras", ".weights.h5")
 _PREFIX_ENDS = re.compile(r"\.index$|\.data-\d{5,}-of-\d{5,}$|\.meta$")
 
 
@@ -223,8 +224,9 @@ def open_saved(
     Args:
       path: a checkpoint's prefix, or one of its files; a folder of
         checkpoints, which stands for the latest; the folder of a SavedModel; a
-        `.keras` or `.weights.h5` file; a pair of raw files, by either name or
-        by their common prefix; or a folder of pairs.
+        `.keras` or `.weights.h5` file, or a folder with one such file, as
+        Keras' `BackupAndRestore` writes it; a pair of raw files, by either name
+        or by their common prefix; or a folder of pairs.
       dtypes: the dtypes of raw files without a manifest; None: int64 and
         float32.
 
@@ -297,8 +299,14 @@ def _open_folder(folder: pathlib.Path, dtypes: RowDtypes) -> SavedTables:
         return _checkpoint(latest, "checkpoint")
     if found := row_pairs.stems(folder):
         return _pairs(folder, found, dtypes, str(folder))
+    of_keras = sorted(
+        path.name for end in _KERAS_ENDS for path in folder.glob(f"*{end}")
+    )
+    if len(of_keras) == 1:
+        return _open(folder / of_keras[0], dtypes)
     raise errors.CheckpointError(
         f"Folder '{folder}' has no checkpoint, SavedModel or row files."
+        + (f" Name one of Keras' files in it: {of_keras}." if of_keras else "")
     )
 
 

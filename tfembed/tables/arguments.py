@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -405,6 +406,16 @@ def value_tensor(
     return _tensor(values, dtype, f"Values of table '{table}'", error)
 
 
+def exists_tensor(exists: Any, table: str) -> tf.Tensor:
+    """Converts what a lookup said of keys to a bool tensor; takes no numbers.
+
+    Raises:
+      tfembed.errors.DtypeError: `exists` has anything but booleans.
+    """
+    what = f"`exists` of table '{table}', as a lookup returns it,"
+    return _tensor(exists, tf.bool, what, errors.DtypeError)
+
+
 def _tensor(value: Any, dtype: tf.DType, what: str, error: Error) -> tf.Tensor:
     if isinstance(value, tf.Tensor) and value.dtype == dtype:
         return value  # Fast path: small eager calls feel each Python step.
@@ -483,7 +494,9 @@ def _misfit(array: np.ndarray[Any, Any], dtype: tf.DType) -> str:
         one = next(others)
         return f"{_shortened(one)}, of {type(one).__name__}"
     if array.dtype == object:
-        return f"{_shortened(array.flat[0])}, of {type(array.flat[0]).__name__}"
+        others = (x for x in array.flat if not isinstance(x, numbers.Real))
+        one = next(others, array.flat[0])
+        return f"{_shortened(one)}, of {type(one).__name__}"
     if array.dtype.kind in "iu" and dtype.is_integer:
         low, high = int(array.min()), int(array.max())
         if low < dtype.min or high > dtype.max:

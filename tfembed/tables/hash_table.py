@@ -358,10 +358,11 @@ class HashTable(ShardedTable):
             differences from `old_values`.
 
         Raises:
-          The errors of `upsert`.
+          tfembed.errors.DtypeError: `exists` is not bool. Nothing is changed.
+          Others as `upsert`.
         """
         keys, rows = self._keys_and_rows(keys, values_or_deltas)
-        exists = tf.convert_to_tensor(exists, tf.bool)
+        exists = arguments.exists_tensor(exists, self.name)
         checks.shape("exists", exists, keys.shape)
         batch = [keys, rows, exists]
         if old_values is not None:

@@ -113,6 +113,9 @@ class KeyAccess(abc.ABC):
     def from_pandas(self, frame: Any) -> None:
         """Writes the rows of a `pandas.DataFrame`; other keys stay.
 
+        A row with a NaN, which pandas puts where a number is missing, is
+        written as it is and counted in `stats().nan_rows`, as by `upsert`.
+
         Args:
           frame: a frame in the form of `to_pandas`: the keys are the index or a
             column called "key"; `dim` columns have the values. Columns called 0

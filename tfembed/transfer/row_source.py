@@ -407,6 +407,6 @@ def _of_lookup(lookup: Any, layer: Any) -> RowSource:
     )
     return dataclasses.replace(
         source,
-        left_out=tuple(f"{token!r}" for token in every[:first])
+        left_out=tuple(str(token) for token in every[:first])
         + tuple(f"row {i}" for i in range(len(every), len(rows))),
     )

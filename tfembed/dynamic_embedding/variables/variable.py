@@ -217,7 +217,8 @@ class Variable(
           The op in a graph, None in eager mode.
 
         Raises:
-          tfembed.errors.DtypeError: booleans and strings, which cannot be added.
+          tfembed.errors.DtypeError: booleans and strings, which cannot be added;
+            `exists` that is not bool.
           Others as `upsert`.
         """
         with tf.name_scope(name or "accum"):
