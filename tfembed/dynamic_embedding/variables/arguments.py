@@ -1,4 +1,4 @@
-"""Checks of the arguments of a variable: devices, keys, values."""
+"""Checks of a variable's arguments: devices, keys, values."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ STAND_INS: list[Callable[[tf.Tensor, Any], Any]] = []
 
 
 def device_list(devices: str | Sequence[str] | None) -> list[str]:
-    """The device of each shard.
+    """Returns the device of each shard.
 
-    Where none is given: one CPU; in a graph with a replica_device_setter, which
+    The default is one CPU; in a graph with a replica_device_setter, which
     workers share, all of its parameter servers.
 
     Raises:
@@ -48,7 +48,7 @@ def device_list(devices: str | Sequence[str] | None) -> list[str]:
         return parameter_servers() or ["/CPU:0"]
     if isinstance(devices, str):
         return [devices]
-    # A set has no order, in which keys are dealt to shards.
+    # A set has no order of shards.
     if not isinstance(devices, Iterable) or isinstance(devices, Set | Mapping):
         raise errors.DtypeError(
             f"`devices` must be a device or a list of them; got {devices!r}."
@@ -57,7 +57,7 @@ def device_list(devices: str | Sequence[str] | None) -> list[str]:
 
 
 def check_partitioner(partitioner: Any) -> None:
-    """Raises DtypeError where `partitioner` is no function, and not None."""
+    """Raises DtypeError unless `partitioner` is a function or None."""
     if partitioner is not None and not callable(partitioner):
         raise errors.DtypeError(
             "`partitioner` must be a function of (keys, shard_num), or None; got "
@@ -70,18 +70,18 @@ def key_tensor(
     params: Any,
     error: type[errors.TfembedError] = errors.ArgumentError,
 ) -> tf.Tensor:
-    """`keys` as a tensor of a variable's key dtype and of any shape.
+    """Converts `keys` of any shape to a tensor of a variable's key dtype.
 
-    Tensors of narrower integers are cast, where TFRA refuses them; Python and
-    NumPy integers are converted.
+    Tensors of narrower integers are cast (TFRA refuses them); Python and NumPy
+    integers are converted.
 
     Args:
-      keys: any of these.
-      params: has `name`, `key_dtype` and `value_dtype`.
-      error: what to raise.
+      keys: tensors or integers.
+      params: an object with `name`, `key_dtype` and `value_dtype`.
+      error: the exception class to raise.
 
     Raises:
-      error: anything else.
+      error: other keys.
     """
     if isinstance(keys, tf.RaggedTensor | tf.SparseTensor):
         raise error(
@@ -93,7 +93,7 @@ def key_tensor(
 
 
 def check_addition(params: Any) -> None:
-    """Raises DtypeError where the values of a variable cannot be added."""
+    """Raises DtypeError if the values of a variable cannot be added."""
     if params.value_dtype in (tf.bool, tf.string):
         raise errors.DtypeError(
             f"Values of '{params.name}' are {params.value_dtype.name} and cannot "
@@ -102,7 +102,7 @@ def check_addition(params: Any) -> None:
 
 
 def check_no_options(options: dict[str, Any], name: str) -> None:
-    """Raises UnsupportedError where a table of strings is given an option."""
+    """Raises UnsupportedError for an option that rows of strings lack."""
     for option, value in options.items():
         if value not in (None, False):
             raise errors.UnsupportedError(
@@ -116,7 +116,7 @@ def id_tensor(
     params: Any,
     error: type[errors.TfembedError] = errors.DtypeError,
 ) -> tf.Tensor:
-    """`key_tensor` for lookups, which raise DtypeError (a TypeError).
+    """Converts ids for lookups, as `key_tensor`; raises DtypeError (TypeError).
 
     Tensors for a layer's table are widened, as the layer does.
     """
@@ -131,9 +131,9 @@ def id_tensor(
 
 
 def wide_bags(ids: Any, params: Any) -> Any:
-    """A SparseTensor or RaggedTensor whose narrower integers are cast to keys.
+    """Casts narrower integers of a SparseTensor or RaggedTensor to keys.
 
-    Returns anything else as it is, for the caller's checks.
+    Other values are returned unchanged, for the caller's checks.
     """
     if not isinstance(ids, tf.RaggedTensor | tf.SparseTensor):
         return ids
@@ -145,11 +145,11 @@ def wide_bags(ids: Any, params: Any) -> Any:
 
 
 def value_tensor(values: Any, params: Any) -> tf.Tensor:
-    """`values` as a tensor of a variable's value dtype.
+    """Converts `values` to a tensor of a variable's value dtype.
 
     Raises:
-      tfembed.errors.ArgumentError: a tensor of another dtype, or what does not
-        convert to it.
+      tfembed.errors.ArgumentError: a tensor of another dtype, or a value that
+        cannot be converted.
     """
     return arguments.value_tensor(
         values, params.value_dtype, params.name, errors.ArgumentError
@@ -157,10 +157,10 @@ def value_tensor(values: Any, params: Any) -> tf.Tensor:
 
 
 def check_value_shape(keys: tf.Tensor, values: tf.Tensor, dim: int) -> None:
-    """Raises where it is known that `values` is not keys.shape + [dim].
+    """Raises if, by the static shapes, `values` cannot be keys.shape + [dim].
 
     Raises:
-      tf.errors.InvalidArgumentError: as the op does for shapes that are known
+      tf.errors.InvalidArgumentError: the op's error for shapes that are known
         only when it runs.
     """
     checks.rows("value", keys, values, dim)
@@ -169,18 +169,18 @@ def check_value_shape(keys: tf.Tensor, values: tf.Tensor, dim: int) -> None:
 def with_defaults(
     values: tf.Tensor, exists: tf.Tensor, defaults: Any
 ) -> tf.Tensor:
-    """`values`, but for keys that are not there `defaults`.
+    """Replaces the rows of missing keys in `values` by `defaults`.
 
     Args:
       values: rows, keys.shape + [dim].
-      exists: which keys are there, bool keys.shape.
-      defaults: one row for all keys [dim] or one each, keys.shape + [dim];
-        None: what `values` has.
+      exists: bool, keys.shape: whether each key is present.
+      defaults: one row for all keys, [dim], or one per key, keys.shape + [dim];
+        None: `values` is returned.
 
     Raises:
-      tfembed.errors.ArgumentError: rows of another width, or another number.
-      tf.errors.InvalidArgumentError: the same where it is known only when the
-        op runs.
+      tfembed.errors.ArgumentError: rows of another width or number.
+      tf.errors.InvalidArgumentError: when it runs: the same, if the static
+        shapes are not known.
     """
     if defaults is None:
         return values
@@ -202,7 +202,7 @@ def with_defaults(
 
 
 def _become(shape: tf.TensorShape, rows: tf.TensorShape) -> bool:
-    """Whether numbers of `shape` may be broadcast to `rows`, of that width."""
+    """Says whether `shape` may be broadcast to `rows` with the same width."""
     if shape.rank and shape[-1] not in (None, rows[-1]):
         return False
     try:
@@ -213,14 +213,14 @@ def _become(shape: tf.TensorShape, rows: tf.TensorShape) -> bool:
 
 
 class EmbeddingWeights(abc.ABC):
-    """Rows by key, differentiable.
+    """The interface of differentiable lookups of rows by key.
 
     Attributes:
-      name: its name in errors.
+      name: the object's name in errors.
       key_dtype: dtype of the keys.
       value_dtype: dtype of the rows.
       dim: width of a row.
-      as_keys: of a layer's table, what makes keys of the ids that come.
+      as_keys: for a layer's table, the function that converts ids to keys.
     """
 
     name: Any
@@ -237,7 +237,7 @@ class EmbeddingWeights(abc.ABC):
         max_norm: float | None = None,
         return_trainable: bool = False,
     ) -> Any:
-        """The rows of `ids`, ids.shape + [dim], as `de.embedding_lookup`."""
+        """Returns rows, ids.shape + [dim], as `de.embedding_lookup`."""
 
     def verify_embedding_weights(
         self, sparse_ids: Any, sparse_weights: Any = None
@@ -245,8 +245,8 @@ class EmbeddingWeights(abc.ABC):
         """Raises for ids or weights of another dtype than keys and rows.
 
         Args:
-          sparse_ids: anything with a dtype.
-          sparse_weights: anything with a dtype, or None.
+          sparse_ids: an object with a dtype.
+          sparse_weights: an object with a dtype, or None.
 
         Raises:
           tfembed.errors.DtypeError: (also TypeError) another dtype.
@@ -264,9 +264,9 @@ class EmbeddingWeights(abc.ABC):
 
 
 def default_partition_fn(keys: tf.Tensor, shard_num: int) -> tf.Tensor:
-    """Deals keys out by remainder: shard = floormod(key, shard_num).
+    """Maps keys to shards by remainder: shard = floormod(key, shard_num).
 
-    Strings are dealt out by `tf.strings.to_hash_bucket_fast`.
+    Strings are mapped by `tf.strings.to_hash_bucket_fast`.
 
     Args:
       keys: integers or strings of any shape.
@@ -296,8 +296,8 @@ def make_partition(
       shard_num: the number of shards.
 
     Returns:
-      The parts, one a shard, and for each part the positions of its entries in
-      `data`, as `tf.dynamic_stitch` wants them.
+      The parts, one per shard, and for each part the positions of its entries
+      in `data`, as indices for `tf.dynamic_stitch`.
 
     Raises:
       tf.errors.InvalidArgumentError: a shard outside [0, shard_num).

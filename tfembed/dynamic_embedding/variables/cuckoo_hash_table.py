@@ -1,4 +1,4 @@
-"""The stores of a variable's rows, under TFRA's names: `CuckooHashTable`."""
+"""TFRA's names for the stores of a variable's rows: `CuckooHashTable`, ..."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ __all__ = [
 class CuckooHashTable(tf.Module):
     """A map from keys to rows, in one shard.
 
-    `Variable` does more; this is for programs that use TFRA's tables bare.
+    `Variable` does more; this is for programs that use TFRA's tables directly.
 
     Args:
       key_dtype, value_dtype: as for `Variable`.
-      default_value: what missing keys read: a number, for rows of width 1, or
-        a row [dim].
+      default_value: the row of missing keys: a number, for width 1, or a row
+        [dim].
       name: the table's name.
       checkpoint: whether `tf.train.Checkpoint` saves it.
       init_size: keys to make room for at once.
@@ -52,7 +52,8 @@ class CuckooHashTable(tf.Module):
       shard_saveable_object_fn: None.
 
     Raises:
-      As `Variable`; tfembed.errors.UnsupportedError: the last argument.
+      The errors of `Variable`; tfembed.errors.UnsupportedError: the last
+      argument.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class CuckooHashTable(tf.Module):
         return self._table.handle
 
     def size(self, name: str | None = None) -> tf.Tensor:
-        """The number of keys, int64 []."""
+        """Returns the number of keys, int64 []."""
         with tf.name_scope(name or "size"):
             return self._table.size()
 
@@ -118,13 +119,14 @@ class CuckooHashTable(tf.Module):
         return_exists: bool = False,
         name: str | None = None,
     ) -> Any:
-        """The rows of `keys`, keys.shape + [dim]; inserts nothing.
+        """Returns the rows of `keys`, keys.shape + [dim]; inserts nothing.
 
         Args:
           keys: keys of any shape.
-          dynamic_default_values: what missing keys read, one row for all [dim]
-            or one each, keys.shape + [dim]; None: the default value.
-          return_exists: whether to say which keys are there, bool keys.shape.
+          dynamic_default_values: the rows of missing keys, one for all, [dim],
+            or one per key, keys.shape + [dim]; None: the default value.
+          return_exists: whether to return a pair, also with bool, keys.shape:
+            whether each key is present.
           name: the name of the op.
 
         Raises:
@@ -138,7 +140,7 @@ class CuckooHashTable(tf.Module):
             return (values, exists) if return_exists else values
 
     def insert(self, keys: Any, values: Any, name: str | None = None) -> Any:
-        """Writes rows; of a repeated key the last one stays."""
+        """Writes rows; the last row of a repeated key wins."""
         with tf.name_scope(name or "insert"):
             return self._table.upsert(keys, values)
 
@@ -149,12 +151,12 @@ class CuckooHashTable(tf.Module):
         exists: Any,
         name: str | None = None,
     ) -> Any:
-        """`HashTable.accum`: adds where `exists`, else inserts."""
+        """Adds to rows if `exists`, else inserts, as `HashTable.accum`."""
         with tf.name_scope(name or "accum"):
             return self._table.accum(keys, values_or_deltas, exists)
 
     def remove(self, keys: Any, name: str | None = None) -> Any:
-        """Removes keys; those not there are ignored."""
+        """Removes keys; missing keys are ignored."""
         with tf.name_scope(name or "remove"):
             return self._table.remove(keys)
 
@@ -164,7 +166,7 @@ class CuckooHashTable(tf.Module):
             return self._table.clear()
 
     def export(self, name: str | None = None) -> tuple[tf.Tensor, tf.Tensor]:
-        """All keys [n] and rows [n, dim]."""
+        """Returns all keys [n] and rows [n, dim]."""
         with tf.name_scope(name or "export"):
             return self._table.export()
 
@@ -241,14 +243,14 @@ class KVCreator(abc.ABC):
 
     @abc.abstractmethod
     def create(self, *arguments: Any, **options: Any) -> Any:
-        """Makes a table of its own, beside any variable.
+        """Makes a table without a variable.
 
         Args:
           *arguments, **options: as `CuckooHashTableCreator.create` takes them.
         """
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make the same creator."""
+        """Returns the arguments that make the same creator."""
         return {"config": self.config, "saver": self.saver}
 
 
@@ -275,7 +277,7 @@ class CuckooHashTableCreator(KVCreator):
         device: str | None = None,
         shard_saveable_object_fn: Any = None,
     ) -> CuckooHashTable:
-        """A `CuckooHashTable` with these arguments, its own where None."""
+        """Makes a `CuckooHashTable`; None arguments get their defaults."""
         return CuckooHashTable(
             key_dtype or tf.int64,
             value_dtype or tf.float32,
@@ -290,11 +292,11 @@ class CuckooHashTableCreator(KVCreator):
 
 
 def check_kv_creator(kv_creator: Any) -> None:
-    """Raises where a variable's `kv_creator` does not choose host memory.
+    """Checks that a variable's `kv_creator` chooses host memory.
 
     Raises:
-      tfembed.errors.DtypeError: (also TypeError) it is no `KVCreator`.
-      tfembed.errors.UnsupportedError: it is one of another store.
+      tfembed.errors.DtypeError: (also TypeError) not a `KVCreator`.
+      tfembed.errors.UnsupportedError: a creator of another store.
     """
     if kv_creator is None or isinstance(kv_creator, CuckooHashTableCreator):
         return
@@ -310,7 +312,7 @@ def check_kv_creator(kv_creator: Any) -> None:
 
 
 class HkvEvictStrategy(enum.IntEnum):
-    """Names of TFRA's strategies; nothing here takes one."""
+    """Names of TFRA's strategies, which tfembed does not use."""
 
     LRU = 0
     LFU = 1

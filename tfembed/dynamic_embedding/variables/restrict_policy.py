@@ -19,10 +19,10 @@ class RestrictPolicy(tf.__internal__.tracking.Trackable, abc.ABC):
     """Follows the use of a variable's keys and removes the least wanted ones.
 
     A variable takes the class:
-    `Variable(restrict_policy=TimestampRestrictPolicy)` makes a policy of its
-    own, `variable.restrict_policy`. The optimizer tells it of every key that it
-    updates; `variable.restrict` asks it to remove keys. Objects that a policy
-    tracks (`_track_trackable`) are saved with its variable.
+    `Variable(restrict_policy=TimestampRestrictPolicy)` makes an instance,
+    `variable.restrict_policy`. The optimizer calls `apply_update` with every
+    key that it updates; `variable.restrict` calls `apply_restriction`. Objects
+    that a policy tracks (`_track_trackable`) are saved with its variable.
 
     Args:
       var: the `Variable` to follow.
@@ -30,7 +30,7 @@ class RestrictPolicy(tf.__internal__.tracking.Trackable, abc.ABC):
 
     def __init__(self, var: Any) -> None:
         self._variable = var
-        self.var = var  # TFRA's name, in policies that users wrote.
+        self.var = var  # TFRA's name, which users' policies read.
 
     @property
     def variable(self) -> Any:
@@ -40,7 +40,7 @@ class RestrictPolicy(tf.__internal__.tracking.Trackable, abc.ABC):
     @property
     @abc.abstractmethod
     def status(self) -> Any:
-        """A `Variable` of what is known of each key, of width 1."""
+        """A `Variable` of width 1 with the status of each key."""
 
     @abc.abstractmethod
     def apply_update(self, ids: Any) -> Any:
@@ -59,14 +59,14 @@ class RestrictPolicy(tf.__internal__.tracking.Trackable, abc.ABC):
 
 
 def make_policy(policy: Any, variable: Any) -> RestrictPolicy | None:
-    """The policy of a new variable, from its argument `restrict_policy`.
+    """Makes the policy of a new variable from its argument `restrict_policy`.
 
     Args:
       policy: None, a class of policies, or a `functools.partial` of one.
-      variable: handed to it.
+      variable: the variable, passed to the policy.
 
     Raises:
-      tfembed.errors.DtypeError: anything else.
+      tfembed.errors.DtypeError: another policy argument.
     """
     if policy is None:
         return None

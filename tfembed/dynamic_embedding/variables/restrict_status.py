@@ -24,18 +24,18 @@ class StatusPolicy(RestrictPolicy):
     """Keeps the keys of the largest status. Base of the built-in policies.
 
     The status has the keys' dtype and the shards of the variable, and is called
-    `status/<variable>/<kind>`. The status is a table of its own, since keys may
-    be noted before the variable holds them. It follows the variable's: keys
-    that leave that, however they do, lose their status
+    `status/<variable>/<kind>`. The status is a separate table, since keys may
+    be noted before the variable has them. It follows the variable's table: a
+    key that is removed from that in any way loses its status
     (`tfembed.tables.followers`).
 
     Args:
       var: the `Variable` to follow.
-      kind: what a status says.
+      kind: the meaning of a status, for the name.
 
     Raises:
-      tfembed.errors.DtypeError: (also TypeError) `var` is no `Variable`, nor what
-        has the attributes of one that a status is made of.
+      tfembed.errors.DtypeError: (also TypeError) `var` is not a `Variable`, and
+        lacks attributes of one that the status needs.
     """
 
     def __init__(self, var: Variable, kind: str) -> None:
@@ -64,32 +64,32 @@ class StatusPolicy(RestrictPolicy):
 
     @property
     def status(self) -> Variable:
-        """int32 by key, of width 1; 0 for keys that were not noted."""
+        """The status by key, int32 of width 1; 0 for keys not noted yet."""
         return self._status
 
     def apply_restriction(
         self, num_reserved: int, *, trigger: int | None = None, **kwargs: Any
     ) -> tf.Tensor:
-        """Removes the keys of the smallest status, slots and status with them.
+        """Removes the keys with the smallest status, with slots and status.
 
-        Exact, over all shards together: the variable keeps `num_reserved` keys.
-        A key that was never noted goes first; among equals the choice is free.
-        Status of keys that the variable does not hold is dropped too. Keys that
-        other threads insert meanwhile stay.
+        The choice is exact over all shards: the variable keeps `num_reserved`
+        keys. Keys that were never noted are removed first; ties are broken
+        arbitrarily. The status of keys that the variable lacks is removed too.
+        Keys that other threads insert meanwhile stay.
 
         Args:
-          num_reserved: how many keys to keep, from 0 on.
-          trigger: nothing is done to a variable of at most that many keys.
-            None: `num_reserved`.
-          **kwargs: none.
+          num_reserved: the number of keys to keep, from 0 on.
+          trigger: a variable of at most so many keys is not changed. None:
+            `num_reserved`.
+          **kwargs: must be empty.
 
         Returns:
-          int64 []: how many keys were removed from the variable.
+          int64 []: the number of keys that were removed from the variable.
 
         Raises:
-          tfembed.errors.DtypeError: (also TypeError) a number that is no
+          tfembed.errors.DtypeError: (also TypeError) a number that is not an
             integer, or another keyword.
-          tfembed.errors.ArgumentError: (also ValueError) a negative one.
+          tfembed.errors.ArgumentError: (also ValueError) a negative number.
         """
         if kwargs:
             raise errors.DtypeError(
@@ -110,7 +110,7 @@ class StatusPolicy(RestrictPolicy):
         table, status = self._variable.table, self._status.table
         keys = table.keys()
         values, noted = status.lookup(keys)
-        # In int64 there is room below every status.
+        # In int64 there are values below every status.
         rank = tf.where(noted, tf.cast(values[:, 0], tf.int64), tf.int64.min)
         excess = tf.maximum(tf.size(keys, tf.int64) - number, 0)
         removed = tf.gather(keys, tf.argsort(rank)[:excess])
@@ -123,7 +123,7 @@ class StatusPolicy(RestrictPolicy):
             return tf.identity(excess)
 
     def _keys(self, ids: Any) -> tf.Tensor:
-        """`ids` as a tensor; the status refuses one of another dtype."""
+        """Converts `ids` to a tensor; the status refuses other dtypes."""
         if tf.is_tensor(ids):
             return ids
         return tf.convert_to_tensor(ids, self._variable.key_dtype)
@@ -132,15 +132,14 @@ class StatusPolicy(RestrictPolicy):
 class FrequencyRestrictPolicy(StatusPolicy):
     """Removes the keys that were updated least often.
 
-    A key's status is the number of updates in which it took part; it stays at
-    the largest int32 once it got there.
+    A key's status is the number of updates with the key; it saturates at the
+    largest int32.
 
     Args:
       var: the `Variable` to follow.
-      count_repeats: whether a key that comes several times in one update counts
-        that often. As an argument of a variable it is
-        `restrict_policy=functools.partial(FrequencyRestrictPolicy,
-        count_repeats=True)`.
+      count_repeats: whether each occurrence of a repeated key in an update
+        counts. For a variable pass `restrict_policy=functools.partial(
+        FrequencyRestrictPolicy, count_repeats=True)`.
     """
 
     def __init__(self, var: Variable, count_repeats: bool = False) -> None:
@@ -149,7 +148,7 @@ class FrequencyRestrictPolicy(StatusPolicy):
 
     @property
     def freq_var(self) -> Variable:
-        """`status`, by TFRA's name."""
+        """The `status`, under TFRA's name."""
         return self._status
 
     def apply_update(self, ids: Any) -> Any:
@@ -170,7 +169,7 @@ class FrequencyRestrictPolicy(StatusPolicy):
 class TimestampRestrictPolicy(StatusPolicy):
     """Removes the keys that were not updated for the longest time.
 
-    A key's status is the second, since 1970, of its last update.
+    A key's status is the time of its last update, in seconds since 1970.
 
     Args:
       var: the `Variable` to follow.
@@ -186,11 +185,11 @@ class TimestampRestrictPolicy(StatusPolicy):
 
     @property
     def tstp_var(self) -> Variable:
-        """`status`, by TFRA's name."""
+        """The `status`, under TFRA's name."""
         return self._status
 
     def apply_update(self, ids: Any) -> Any:
-        """Sets the status of `ids`, keys of any shape, to this second.
+        """Sets the status of `ids`, keys of any shape, to the current time.
 
         Returns:
           The op in a graph, None in eager mode.

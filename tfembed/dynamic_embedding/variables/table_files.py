@@ -1,4 +1,4 @@
-"""Saving one table to raw files, and loading it, for all that have a table."""
+"""Saves and loads of one table in raw files, for all objects with a table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def folder(dirpath: Any, dirpath_env: str | None) -> tf.Tensor:
-    """The folder, a string scalar: the environment's, if set, else `dirpath`.
+    """Returns the folder: the environment variable's, if set, else `dirpath`.
 
     Raises:
       tfembed.errors.ArgumentError: an empty path.
@@ -49,10 +49,10 @@ def folder(dirpath: Any, dirpath_env: str | None) -> tf.Tensor:
 
 
 def path(folder: tf.Tensor) -> str:
-    """The folder's path, to look for files now.
+    """Returns the folder's path, to look for files now.
 
     Raises:
-      tfembed.errors.ArgumentError: it is known only when a graph runs.
+      tfembed.errors.ArgumentError: the path is known only when a graph runs.
     """
     value = tf.get_static_value(folder)
     if value is None:
@@ -66,15 +66,15 @@ def path(folder: tf.Tensor) -> str:
 
 
 def rows(buffer_size: Any) -> int:
-    """`buffer_size`, rows that are copied at a time.
+    """Returns `buffer_size`, the rows that are copied at a time, checked.
 
     Raises:
-      tfembed.errors.ArgumentError: below 1, or no integer.
+      tfembed.errors.ArgumentError: below 1, or not an integer.
     """
     return checks.integer(buffer_size, "buffer_size", least=1)
 
 
-BUFFER_SIZE = 4194304  # Rows, as TFRA's.
+BUFFER_SIZE = 4194304  # Rows, as in TFRA.
 
 
 def save(
@@ -89,11 +89,11 @@ def save(
     """Writes a pair of files for each shard: docs/formats/row_files.md.
 
     Args:
-      table: what has the `handles` of a table or of one of its shards, and
-        the table's `file_owner`.
+      table: an object with the `handles` of a table or of one of its shards,
+        and the table's `file_owner`.
       folder: string scalar.
       stems: the name of each shard's pair.
-      append: whether rows go behind those that are there.
+      append: whether to append to the rows in the files.
       buffer_size: rows to copy at a time.
       name: the name of the op.
 
@@ -119,7 +119,8 @@ def save(
         try:
             saved = write()
         except tf.errors.AlreadyExistsError:
-            # A table that nothing but a cycle of references keeps is no other.
+            # Deletes tables that only reference cycles keep, which own files
+            # too.
             gc.collect()
             saved = write()
     return None if orders_by_itself() else saved
@@ -134,9 +135,9 @@ def load_pairs(
     buffer_size: Any,
     name: str | None,
 ) -> Any:
-    """`load` of one pair, or with `entire_folder` of all `row_files.find_pairs`.
+    """Loads one pair, or with `entire_folder` all of `row_files.find_pairs`.
 
-    In a graph these are listed when the op is made.
+    In a graph the pairs are listed when the op is made.
     """
     stems = [stem]
     if entire_folder:
@@ -158,7 +159,7 @@ def load(
     Args:
       table, folder, buffer_size, name: as for `save`.
       stems: the names of any number of pairs.
-      select: says which keys [n] are loaded; None: all.
+      select: a function that says which keys [n] to load; None: all.
 
     Returns:
       The op in a graph, None in eager mode.
@@ -189,12 +190,12 @@ class FileSystemSaverConfig:
 
 
 class FileSystemSaver(DynamicEmbeddingSaver):
-    """Accepted so that programs written for TFRA run; it changes nothing.
+    """Accepted so that programs written for TFRA run; it has no effect.
 
-    TFRA's writes tables beside a checkpoint, since its checkpoints take a copy
-    of them in memory and do not restore into another number of shards.
-    tfembed's stream, restore into any number and are committed as a whole, so
-    tables are in them. For TFRA's files call `Variable.save_to_file_system`.
+    TFRA's saver writes tables beside a checkpoint, since TFRA's checkpoints
+    copy tables in memory and do not restore into another number of shards.
+    tfembed's checkpoints stream tables, restore into any number of shards and
+    are atomic. For TFRA's files call `Variable.save_to_file_system`.
 
     Args:
       proc_size: None or 1.
@@ -203,8 +204,8 @@ class FileSystemSaver(DynamicEmbeddingSaver):
       buffer_size: not used.
 
     Raises:
-      tfembed.errors.UnsupportedError: files of several processes, or in a place
-        of their own.
+      tfembed.errors.UnsupportedError: files of several processes, or in another
+        folder.
     """
 
     def __init__(

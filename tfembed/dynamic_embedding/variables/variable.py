@@ -46,7 +46,7 @@ __all__ = [
     "load_de_variable_from_file_system",
 ]
 
-# A variable remembers the names of its last lookups, this many.
+# The most names of recent lookups that a variable remembers.
 _MOST_NAMES = 1000
 
 Partitioner = Callable[[tf.Tensor, int], tf.Tensor]
@@ -60,11 +60,11 @@ class Variable(
 ):
     """A map from keys to rows of `dim` numbers.
 
-    Reading a missing key gives its initial row and inserts nothing; the row is
-    inserted by `upsert`, `accum` or the optimizer. Rows are trained by
-    differentiating a lookup: `tape.gradient(loss, variable)` gives the
-    `tf.IndexedSlices` of all lookups since the tape began, and
-    `DynamicEmbeddingOptimizer` applies them, repeated keys summed.
+    Reading a missing key returns its initial row and inserts nothing; `upsert`,
+    `accum` and the optimizer insert rows. Rows are trained by differentiating
+    lookups: `tape.gradient(loss, variable)` is the `tf.IndexedSlices` of all
+    lookups on the tape, and `DynamicEmbeddingOptimizer` applies them, with
+    repeated keys summed.
 
     The constructor's signature is TensorFlow Recommenders Addons'.
 
@@ -76,49 +76,50 @@ class Variable(
       dim: numbers per row; 0 keeps keys alone.
       devices: a device or a list of them, one shard each (`["/CPU:0"] * 3` is
         three shards). Default: one shard on the CPU.
-      partitioner: `partitioner(keys, shard_num)` gives the int32 shard of each
-        key, in the keys' shape.
-      shared_name: accepted for TFRA's sake; tables are found by object.
+      partitioner: `partitioner(keys, shard_num)` returns the int32 shard of
+        each key, in the keys' shape.
+      shared_name: accepted for TFRA's sake; not used.
       name: the table's name, in messages and seeds.
-      initializer: what missing keys read, see `initializers.row_initializer`.
-      trainable: whether lookups carry gradients.
+      initializer: the rows of missing keys, see `initializers.row_initializer`.
+      trainable: whether lookups are differentiable.
       checkpoint: whether `tf.train.Checkpoint` saves the rows.
       init_size: keys to make room for at once. 0: the environment's
         TF_HASHTABLE_INIT_SIZE, else none: an empty table takes no index.
       kv_creator: None or a `CuckooHashTableCreator`: host memory.
       restrict_policy: a class derived from `RestrictPolicy`; None: none.
       bp_v2: for asynchronous training, as in `DynamicEmbeddingOptimizer`.
-      short_file_name: whether `get_variable` leaves the variable scopes out of
-        the name, and `create_slots` the optimizer.
-      admission: which new keys training inserts, of `tfembed.policies`, or n
-        for `CountAdmission(n)`; None: all. Not TFRA's, as the four below.
-      eviction: what judges the rows for `table.evict` and `table.expire`, of
-        `tfembed.policies`; None: nothing is noted of them.
-      expiry: when rows expire by themselves, every so many steps; None: when
-        `table.expire` is called.
-      max_size: keys that are never exceeded, see `HashTable`; None: no bound.
+      short_file_name: whether `get_variable` omits the variable scopes from the
+        name, and `create_slots` the optimizer.
+      admission: a policy of `tfembed.policies` that decides which new keys
+        training inserts, or n for `CountAdmission(n)`; None: all. TFRA does not
+        have it, nor the four below.
+      eviction: a policy of `tfembed.policies` that ranks the rows for
+        `table.evict` and `table.expire`; None: no policy.
+      expiry: when rows expire by themselves, every so many steps; None: only
+        when `table.expire` is called.
+      max_size: the most keys, see `HashTable`; None: no bound.
       stochastic_rounding: whether trained rows of float16 or bfloat16 are
-        rounded up or down by chance, see `HashTable`, so that small updates are
+        rounded up or down at random, see `HashTable`, so that small updates are
         not lost.
 
     Raises:
       tfembed.errors.DtypeError: (also TypeError) other dtypes, or a
-        `restrict_policy` that is no class of policies.
+        `restrict_policy` that is not a class of policies.
       tfembed.errors.ArgumentError: (also ValueError) `dim`, `init_size`,
         `devices` or `initializer` that are not allowed.
-      tfembed.errors.UnsupportedError: what later releases bring.
+      tfembed.errors.UnsupportedError: an option that is not in this release.
     """
 
-    _optimizer: Any = None  # A weak reference, once there is one.
-    # Gradient tapes treat the variable as they treat tf.Variables: lookups hand
-    # their gradients to its handle.
+    _optimizer: Any = None  # A weak reference, or None before the first step.
+    # Gradient tapes treat the variable as a tf.Variable: lookups pass their
+    # gradients to its handle.
     _should_act_as_resource_variable = True
     name: str
     key_dtype: tf.DType
     value_dtype: tf.DType
     dim: int
     shard_num: int
-    _table: Any  # A HashTable or, where rows are strings, a StringTable.
+    _table: Any  # A HashTable, or a StringTable if rows are strings.
     _trainables: Any = None
 
     def __init__(
@@ -173,7 +174,7 @@ class Variable(
             private.track(self, "restrict_policy", self._restrict_policy)
 
     def upsert(self, keys: Any, values: Any, name: str | None = None) -> Any:
-        """Writes the rows of `keys`; of a repeated key the last one stays.
+        """Writes the rows of `keys`; the last row of a repeated key wins.
 
         Args:
           keys: keys of `key_dtype`, any shape.
@@ -203,14 +204,14 @@ class Variable(
     ) -> Any:
         """Adds `new_values - old_values` to rows, or inserts `new_values`.
 
-        A key that `exists` said was there and is, gets the difference; one that
-        was not and is not, is inserted; others are left alone, since someone
-        came between. Each occurrence of a repeated key counts.
+        A present key with `exists` gets the difference; a missing key without
+        it is inserted; other keys are not changed, since another writer came
+        between. Each occurrence of a repeated key counts.
 
         Args:
           keys: keys of `key_dtype`, any shape.
-          old_values, new_values: of `value_dtype`, keys.shape + [dim].
-          exists: bool, keys.shape, as `lookup(return_exists=True)` gave it.
+          old_values, new_values: values of `value_dtype`, keys.shape + [dim].
+          exists: bool, keys.shape, from `lookup(return_exists=True)`.
           name: the name of the op.
 
         Returns:
@@ -233,16 +234,16 @@ class Variable(
     def lookup(
         self, keys: Any, return_exists: bool = False, name: str | None = None
     ) -> Any:
-        """The rows of `keys`; inserts nothing and carries no gradient.
+        """Returns the rows of `keys` without a gradient; inserts nothing.
 
         Args:
           keys: keys of `key_dtype`, any shape.
-          return_exists: whether to say which keys are there.
+          return_exists: whether to return also which keys are present.
           name: the name of the op.
 
         Returns:
-          Values of `value_dtype`, keys.shape + [dim], a missing key's initial
-          row; with `return_exists` also bool, keys.shape.
+          Values of `value_dtype`, keys.shape + [dim]; a missing key has its
+          initial row. With `return_exists` also bool, keys.shape.
 
         Raises:
           tfembed.errors.ArgumentError: keys of another dtype.
@@ -259,7 +260,7 @@ class Variable(
         max_norm: float | None = None,
         return_trainable: bool = False,
     ) -> Any:
-        """The rows of `ids`, differentiable: `embedding_lookup` as a method.
+        """Returns the rows of `ids`, differentiable, as `de.embedding_lookup`.
 
         Args:
           ids: keys of any shape.
@@ -273,7 +274,7 @@ class Variable(
         return look_up(self, ids, name, max_norm, return_trainable)
 
     def remove(self, keys: Any, name: str | None = None) -> Any:
-        """Removes `keys`, of any shape; those not there are ignored.
+        """Removes `keys`, of any shape; missing keys are ignored.
 
         Raises:
           tfembed.errors.DtypeError: keys of another dtype.
@@ -298,11 +299,11 @@ class Variable(
     def size(
         self, index: int | None = None, name: str | None = None
     ) -> tf.Tensor:
-        """The number of keys, int64 [], of shard `index` or of all shards.
+        """Returns the number of keys, int64 [], of shard `index` or of all.
 
-        In a graph of TensorFlow 1 it is made once, but where `name` or
-        tf.control_dependencies ask for one of its own: programs that ask for it
-        in each step, or when the graph is finished, add nothing to the graph.
+        In a graph of TensorFlow 1 the op is made once and reused, unless `name`
+        or tf.control_dependencies require a new one: programs may call this in
+        each step, or when the graph is finalized.
         """
         if index is not None and not 0 <= index < self.shard_num:
             raise errors.ArgumentError(
@@ -319,14 +320,14 @@ class Variable(
 
     @property
     def size_ops(self) -> list[tf.Tensor]:
-        """The number of keys of each shard, int64 []."""
+        """Returns the number of keys of each shard, int64 []."""
         return [self.size(i) for i in range(self.shard_num)]
 
     def export(self, name: str | None = None) -> tuple[tf.Tensor, tf.Tensor]:
-        """All keys [n] and values [n, dim], shard after shard.
+        """Returns all keys [n] and values [n, dim], shard after shard.
 
-        The content is of one moment of all shards together, where they lie on
-        one device and values are numbers; else of one moment of each shard.
+        All shards are copied at one moment if they are on one device and values
+        are numbers; else each shard is copied at one moment.
         """
         with tf.name_scope(name or "export"):
             return self._table.export()
@@ -334,7 +335,7 @@ class Variable(
     def export_keys_and_scores(
         self, split_size: int = 1, name: str | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """All keys and what their rows are worth, in no particular order.
+        """Returns all keys and the worth of their rows, in no particular order.
 
         Args:
           split_size: accepted for TFRA's sake.
@@ -342,10 +343,10 @@ class Variable(
 
         Returns:
           Keys [n] and scores float64 [n] by the variable's eviction policy: the
-          lowest go first.
+          lowest are evicted first.
 
         Raises:
-          tfembed.errors.DtypeError: (also TypeError) it has no such policy.
+          tfembed.errors.DtypeError: (also TypeError) no eviction policy.
         """
         checks.integer(split_size, "split_size", least=1)
         if self._table.eviction is None:
@@ -357,15 +358,15 @@ class Variable(
             return self._table.worth()
 
     def restrict(self, num_reserved: int, **kwargs: Any) -> Any:
-        """Has the restrict policy remove keys; without one it only warns.
+        """Removes keys by the restrict policy; without a policy it only warns.
 
         Args:
-          num_reserved: how many keys to keep.
-          **kwargs: the policy's. The built-in ones take `trigger`: leave a
-            variable of at most that many keys alone.
+          num_reserved: the number of keys to keep.
+          **kwargs: the policy's arguments. Built-in policies take `trigger`: a
+            variable of at most so many keys is not changed.
 
         Returns:
-          What the policy returns: how many keys were removed, int64 []. None
+          The policy's result: the number of removed keys, int64 []. None
           without a policy.
         """
         if self._restrict_policy is None:
@@ -392,18 +393,18 @@ class Variable(
 
         The files are `<name>_mht_<i>of<n>_rank<r>_size<s>-keys` and `-values`,
         raw little-endian arrays that TensorFlow Recommenders Addons loads too;
-        slots are not in them. All rows are of one moment. The files' old
-        content stays whole until the new one is: docs/formats/row_files.md.
+        slots are not in them. All rows are copied at one moment. The old files
+        stay intact until the new ones are complete: docs/formats/row_files.md.
 
         Args:
-          dirpath: the folder, a path or a string scalar; made if need be.
-          proc_size: how many processes save rows of this variable, each its
-            own ones, into the folder.
-          proc_rank: which of them this is.
+          dirpath: the folder, a path or a string scalar; created if missing.
+          proc_size: the number of processes that save their rows of this
+            variable into the folder.
+          proc_rank: the index of this process.
           file_name_list: a name for each shard's pair, in place of the above.
-          dirpath_env: an environment variable that, where it is set, is the
-            folder in place of `dirpath`.
-          append_to_file: whether the rows go behind those that are there.
+          dirpath_env: an environment variable that, if set, overrides
+            `dirpath`.
+          append_to_file: whether to append to the rows in the files.
           buffer_size: rows to copy at a time; 16 MB at most in any case.
           name: the name of the op.
 
@@ -413,12 +414,12 @@ class Variable(
         Raises:
           tfembed.errors.ArgumentError: an argument that is not allowed.
           tfembed.errors.UnsupportedError: rows of strings.
-          tf.errors.AlreadyExistsError: the files hold the rows of a table of
-            another name, or of another variable of this name that lives and
-            whose rows were not loaded into this one.
-          tf.errors.OpError: the files cannot be written, or, to append to,
-            cannot be read. They are as they were, unless the text says that
-            the rows are saved, but may not be on the disk yet.
+          tf.errors.AlreadyExistsError: the files have the rows of a table of
+            another name, or of another existing variable of this name whose
+            rows were not loaded into this one.
+          tf.errors.OpError: the files cannot be written, or cannot be read for
+            an append. They are unchanged, unless the text says that the rows
+            are saved, but may not be on the disk yet.
         """
         self._check_has_raw_form()
         stems: Sequence[Any] = file_name_list or []
@@ -449,12 +450,12 @@ class Variable(
         buffer_size: int = BUFFER_SIZE,
         name: str | None = None,
     ) -> Any:
-        """Adds the rows of files to those that are there; the files' win.
+        """Adds the rows of files; they replace the rows of present keys.
 
-        Each row goes to the shard that the partitioner says, whichever file it
-        is in. All files are checked before the first row is written, and read
-        before that, too, where they have 64 MB at most (and rows of strings take
-        no more memory than 64 MB and four times the files).
+        Each row goes to its partitioner's shard, whichever file it is in. All
+        files are checked before the first row is written; files of at most 64
+        MB are also read before that (rows of strings may take at most 64 MB
+        plus four times the files).
 
         Args:
           dirpath, proc_size, proc_rank, dirpath_env, name: as for
@@ -462,7 +463,7 @@ class Variable(
           file_name_list: the names of pairs, any number.
           load_entire_dir: whether to load all pairs of this variable's name
             in the folder, from any number of shards and processes. In a graph
-            they are listed when the op is made.
+            the pairs are listed when the op is made.
           buffer_size: rows to read at a time; 16 MB at most in any case.
 
         Returns:
@@ -471,10 +472,10 @@ class Variable(
         Raises:
           tfembed.errors.ArgumentError: an argument that is not allowed.
           tfembed.errors.UnsupportedError: rows of strings.
-          tf.errors.NotFoundError: a file is not there.
-          tf.errors.InvalidArgumentError: saved with other dtypes or width.
+          tf.errors.NotFoundError: a file is missing.
+          tf.errors.InvalidArgumentError: files of other dtypes or width.
           tf.errors.DataLossError: files that do not belong together, or are
-            not what was saved.
+            damaged.
         """
         self._check_has_raw_form()
         folder = table_files.folder(dirpath, dirpath_env)
@@ -503,20 +504,21 @@ class Variable(
     ) -> Any:
         """Adds the rows of one save, from any number of shards and processes.
 
-        Where as many processes saved, each takes its own files; else a key
+        If as many processes saved, each one loads its own files; else a key
         goes to process `partitioner(key, proc_size)`. In a graph the files are
         listed when the op is made.
 
         Args:
           dirpath, proc_size, proc_rank, buffer_size: as for
-            `load_from_file_system`. TFRA_SAVED_KV, where set, is the folder.
+            `load_from_file_system`. The environment variable TFRA_SAVED_KV, if
+            set, overrides `dirpath`.
 
         Returns:
           The op in a graph, None in eager mode.
 
         Raises:
-          As `load_from_file_system`; also
-          tfembed.errors.CheckpointError: the folder holds several saves.
+          The errors of `load_from_file_system`; also
+          tfembed.errors.CheckpointError: the folder has several saves.
         """
         self._check_has_raw_form()
         self._stems(proc_size, proc_rank)
@@ -539,17 +541,17 @@ class Variable(
         )
 
     def get_slot_variables(self, optimizer: Any) -> Any:
-        """Views of the slots that `optimizer` keeps beside the rows.
+        """Returns views of the slots that `optimizer` has in the rows.
 
         Args:
           optimizer: a `DynamicEmbeddingOptimizer`.
 
         Returns:
-          A list of `SlotVariable`, of this variable alone; empty before the
-          first step that moves it, and for an optimizer that never does.
+          A list of `SlotVariable` of this variable; empty before the
+          optimizer's first step with it.
 
         Raises:
-          tfembed.errors.DtypeError: (also TypeError) `optimizer` is none.
+          tfembed.errors.DtypeError: (also TypeError) another object.
         """
         if not hasattr(optimizer, "apply_gradients"):
             raise errors.DtypeError(
@@ -561,14 +563,15 @@ class Variable(
 
     @property
     def is_attached(self) -> bool:
-        """Whether an optimizer has trained the variable, or has been asked to."""
+        """Whether an optimizer is attached to the variable."""
         return self._optimizer is not None
 
     @property
     def optimizer_vars(self) -> list[Any]:
-        """`get_slot_variables` of the optimizer that trains the variable.
+        """Views of the slots of the optimizer that trains the variable.
 
-        Empty before one does, and when it is gone.
+        The list is empty before the first step, and after the optimizer was
+        deleted.
         """
         optimizer = self._optimizer and self._optimizer()
         return self.get_slot_variables(optimizer) if optimizer else []
@@ -584,12 +587,12 @@ class Variable(
 
     @property
     def handle(self) -> tf.Tensor:
-        """The resource that gradients of lookups go to."""
+        """The resource handle that lookups pass their gradients to."""
         return self._table.handle
 
     @property
     def table(self) -> Any:
-        """The rows: a `HashTable`; where they are strings, a `StringTable`."""
+        """The table: a `HashTable`, or a `StringTable` for rows of strings."""
         return self._table
 
     @property
@@ -603,19 +606,19 @@ class Variable(
         return self._restrict_policy
 
     def remember_optimizer(self, optimizer: Any) -> None:
-        """Notes whose slots lie beside the rows; for the optimizer."""
+        """Remembers the optimizer whose slots are in the rows."""
         self._optimizer = weakref.ref(optimizer)
 
     def remember_trainable(
         self, trainable: Any, name: str | None = None
     ) -> None:
-        """Lets `get_trainable_by_name` find a lookup or shadow while it lives.
+        """Lets `get_trainable_by_name` find an existing wrapper or shadow.
 
         Args:
           trainable: the wrapper or shadow.
-          name: the lookup's; None: the wrapper's own.
+          name: the lookup's name; None: the wrapper's own.
         """
-        # In one go: of two threads that are here, neither is forgotten.
+        # A single assignment, so that concurrent threads lose none.
         known = self.__dict__.setdefault(
             "_trainables", weakref.WeakValueDictionary()
         )
@@ -624,27 +627,27 @@ class Variable(
         known[name or trainable.name] = trainable
 
     def note_lookup(self, name: str) -> None:
-        """Lets `get_trainable_by_name` find what lookups of `name` train."""
+        """Lets `get_trainable_by_name` find the source of lookups of `name`."""
         if name not in self._lookup_names:
             if len(self._lookup_names) >= _MOST_NAMES:
                 self._lookup_names = {}
             self._lookup_names[name] = None
 
     def note_step(self) -> None:
-        """Lets the values of lookups and shadows follow a step in eager mode."""
+        """Marks values of wrappers and shadows as stale after an eager step."""
         for trainable in self._living():
             trainable.note_step()
 
     def get_trainable_by_name(self, name: str) -> Any:
-        """Finds the source to differentiate by for the lookups called `name`.
+        """Finds the source of gradients for the lookups called `name`.
 
-        The wrapper or shadow of that name, while it lives. For lookups without
-        `return_trainable`, in eager mode or in a tf.function that was traced,
-        the variable itself, which stands for all of its lookups. None where
-        there are none of that name.
+        It is the wrapper or shadow of that name, while that exists. For lookups
+        without `return_trainable`, in eager mode or in a traced tf.function, it
+        is the variable itself, whose gradient is that of all lookups. It is
+        None if there were no lookups of that name.
 
         Raises:
-          tfembed.errors.DtypeError: (also TypeError) `name` is no string.
+          tfembed.errors.DtypeError: (also TypeError) `name` is not a string.
         """
         if not isinstance(name, str):
             raise errors.DtypeError(f"`name` must be a string; got {name!r}.")
@@ -656,10 +659,10 @@ class Variable(
 
     @property
     def trainable_store(self) -> dict[str, Any]:
-        """The sources to differentiate by for all lookups so far, by name.
+        """The sources of gradients for all lookups so far, by name.
 
-        The wrappers and shadows that live; once there was a lookup without
-        `return_trainable`, the variable alone, under the first such name.
+        They are the existing wrappers and shadows; after a lookup without
+        `return_trainable` only the variable, under the first such name.
         """
         for name in self._lookup_names:
             return {name: self}
@@ -670,7 +673,7 @@ class Variable(
         return f"<{type(self).__name__} '{self.name}': {words}>"
 
     def _set_up(self, **options: Any) -> None:
-        # A HashTable deals by remainder by itself, in C++ where it can.
+        # A HashTable's default partitioner is floormod, in C++ if possible.
         is_default = self.partition_fn is default_partition_fn
         common = {
             "name": self.name,
@@ -692,7 +695,7 @@ class Variable(
                     **options,
                 )
         note_variable(self)
-        self.saveable = None  # What a Saver of tf.compat.v1 saves.
+        self.saveable = None  # The object that a Saver of tf.compat.v1 saves.
         if self.checkpoint:
             private.track(self, "table", self._table)
             self.saveable = add_to_savers(self._table)
@@ -710,7 +713,7 @@ class Variable(
         return {}
 
     def _write_object_proto(self, proto: Any, options: Any) -> None:
-        """Tells a SavedModel that this is an object with a table, no variable."""
+        """Marks this for a SavedModel as an object, not a variable."""
         del options
         proto.user_object.identifier = "_generic_user_object"
         proto.user_object.version.producer = 1
@@ -736,7 +739,7 @@ class Variable(
 
     @functools.cached_property
     def _sizes(self) -> dict[int | None, tf.Tensor]:
-        """By shard, None: all; of the graph of TensorFlow 1 with the table."""
+        """Returns the graph's cached size ops, by shard; None: all shards."""
         return {}
 
     @functools.cached_property
@@ -744,7 +747,7 @@ class Variable(
         return {}
 
     def _living(self) -> list[Any]:
-        """The wrappers and shadows that live; another thread may add some."""
+        """Returns existing wrappers and shadows, while threads may add some."""
         if self._trainables is None:
             return []
         found = [reference() for reference in self._trainables.valuerefs()]
@@ -763,7 +766,7 @@ def load_de_variable_from_file_system(
     proc_rank: int = 0,
     buffer_size: int = BUFFER_SIZE,
 ) -> Any:
-    """`de_variable.load_from_file_system_with_restore_function(...)`."""
+    """Calls `de_variable.load_from_file_system_with_restore_function(...)`."""
     return de_variable.load_from_file_system_with_restore_function(
         dirpath, proc_size, proc_rank, buffer_size
     )

@@ -17,16 +17,17 @@ __all__ = ["VariableShard"]
 
 
 class VariableShard(tf.__internal__.tracking.Trackable):
-    """A view of one shard: what `Variable.tables` lists.
+    """A view of one shard; `Variable.tables` lists them.
 
-    Rows that it writes go where the variable's partitioner puts them, so that
-    they are found again; keys that it removes lose their slots and status too.
+    Written rows go to the shard that the variable's partitioner chooses, so
+    that lookups find them; removed keys lose their slots and status too.
 
     Attributes:
-      name: `<variable>_mht_<shard, from 1>of<shards>`, as raw files are called.
-      key_dtype, value_dtype: the variable's.
+      name: `<variable>_mht_<shard, from 1>of<shards>`, the name of its raw
+        files.
+      key_dtype, value_dtype: the variable's dtypes.
       dim: width of a row.
-      device: where the shard is.
+      device: the shard's device.
       resource_handle: the handle of its table.
 
     Args:
@@ -51,7 +52,7 @@ class VariableShard(tf.__internal__.tracking.Trackable):
 
     @property
     def handles(self) -> tuple[tf.Tensor]:
-        """The handle alone in a tuple; a table has one for each shard."""
+        """The shard's handle in a tuple; a table has one per shard."""
         return (self.resource_handle,)
 
     @property
@@ -60,11 +61,11 @@ class VariableShard(tf.__internal__.tracking.Trackable):
         return str(self._variable.table.file_owner)
 
     def size(self, name: str | None = None) -> tf.Tensor:
-        """The number of keys in the shard, int64 []."""
+        """Returns the number of keys in the shard, int64 []."""
         return self._variable.size(self._index, name)
 
     def export(self, name: str | None = None) -> tuple[tf.Tensor, tf.Tensor]:
-        """The shard's keys [n] and rows [n, dim]."""
+        """Returns the shard's keys [n] and rows [n, dim]."""
         with tf.name_scope(name or "export"):
             keys, values, *_ = self._variable.table.export_columns(self._index)
             return keys, values
@@ -76,7 +77,7 @@ class VariableShard(tf.__internal__.tracking.Trackable):
         return_exists: bool = False,
         name: str | None = None,
     ) -> Any:
-        """`CuckooHashTable.lookup`; keys of other shards are not there."""
+        """Looks up as `CuckooHashTable`; other shards' keys are missing."""
         with tf.name_scope(name or "lookup"):
             keys = arguments.key_tensor(keys, self)
             values, exists = self._read(keys)
@@ -89,7 +90,7 @@ class VariableShard(tf.__internal__.tracking.Trackable):
             return (values, exists) if return_exists else values
 
     def insert(self, keys: Any, values: Any, name: str | None = None) -> Any:
-        """`Variable.upsert`."""
+        """Calls `Variable.upsert`."""
         return self._variable.upsert(keys, values, name)
 
     def accum(
@@ -99,7 +100,7 @@ class VariableShard(tf.__internal__.tracking.Trackable):
         exists: Any,
         name: str | None = None,
     ) -> Any:
-        """`Variable.accum`, given differences where `exists` and rows elsewhere."""
+        """Adds differences if `exists`, else inserts rows: `Variable.accum`."""
         with tf.name_scope(name or "accum"):
             arguments.check_addition(self._variable)
             keys = arguments.key_tensor(keys, self._variable)
@@ -150,7 +151,7 @@ class VariableShard(tf.__internal__.tracking.Trackable):
     ) -> Any:
         """Adds the rows of one pair of files to the variable.
 
-        With `load_entire_dir` those of all the variable's pairs in the folder.
+        With `load_entire_dir` it loads all the variable's pairs in the folder.
         """
         self._variable._check_has_raw_form()
         return table_files.load_pairs(
@@ -167,7 +168,7 @@ class VariableShard(tf.__internal__.tracking.Trackable):
 
     @property
     def _has_strings(self) -> bool:
-        """Whether the rows are strings, which lie in a table of TensorFlow's."""
+        """Says whether the rows are strings, in a table of TensorFlow."""
         return bool(self.value_dtype == tf.string)
 
     def _read(self, keys: tf.Tensor) -> Any:

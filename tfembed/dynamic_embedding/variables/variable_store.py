@@ -1,4 +1,4 @@
-"""Variables found again by name."""
+"""`get_variable`: variables that are found by name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tfembed.tables.arguments import table_dtypes
 
 __all__ = ["get_variable"]
 
-# No string, as TensorFlow's own store of variables: a Saver tries to write what
-# collections of such names hold into its meta graph.
+# Not a string, as in TensorFlow's own store of variables: a Saver tries to
+# write collections with string keys into its meta graph.
 _COLLECTION = ("tfembed_dynamic_embedding_variables",)
 
 _lock = threading.Lock()
@@ -23,7 +23,7 @@ _variables: dict[str, Variable] = {}  # Of eager mode. Guarded by _lock.
 
 
 def _signature() -> inspect.Signature:
-    """`Variable`'s parameters with the name first, as TFRA's `get_variable`."""
+    """Returns `Variable`'s parameters with the name first, as TFRA's."""
     parameters = dict(inspect.signature(Variable).parameters)
     name = parameters.pop("name").replace(default=inspect.Parameter.empty)
     shared = parameters["shared_name"].replace(default="get_variable")
@@ -39,21 +39,22 @@ _SIGNATURE = _signature()
 def get_variable(name: str, *args: Any, **options: Any) -> Variable:
     """Makes the variable called `name`, or finds it.
 
-    The name counts with the current `tf.compat.v1.variable_scope`'s before it,
-    unless `short_file_name`. A variable made here lives as long as the process;
-    in a graph of TensorFlow 1, as long as the graph, which has its own names.
+    The current `tf.compat.v1.variable_scope` is a prefix of the name, unless
+    `short_file_name` is set. A variable made here exists until the process
+    ends; in a graph of TensorFlow 1, as long as the graph, which has its own
+    names.
 
     Args:
       name: the variable's name.
-      *args, **options: the arguments of `Variable` but for its name, in the same
-        order. Where the variable is found, `dim` and the dtypes must be its own,
-        and the rest is not used.
+      *args, **options: the other arguments of `Variable`, in the same order. If
+        the variable exists, `dim` and the dtypes must be its own, and the other
+        arguments are not used.
 
     Returns:
       The one variable of that name.
 
     Raises:
-      tfembed.errors.ArgumentError: (also ValueError) the variable is there and
+      tfembed.errors.ArgumentError: (also ValueError) the variable exists and
         the scope was opened with `reuse=False`; or it has another width.
       Others as `Variable`.
     """
@@ -98,7 +99,7 @@ get_variable.__signature__ = _SIGNATURE  # type: ignore[attr-defined]  # For hel
 
 
 def _current_store() -> dict[str, Variable]:
-    """The variables of eager mode, or of the graph that is being built."""
+    """Returns the variables of eager mode, or of the current graph."""
     with tf.init_scope():
         if tf.executing_eagerly():
             return _variables
