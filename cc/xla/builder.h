@@ -1,8 +1,8 @@
 #ifndef TFEMBED_XLA_BUILDER_H_
 #define TFEMBED_XLA_BUILDER_H_
 
-// XLA's program builder, wherever this TensorFlow keeps it: since 2.17 under
-// xla/hlo.
+// Includes XLA's program builder, which TensorFlow has under xla/hlo since
+// 2.17.
 #if __has_include("xla/hlo/builder/xla_builder.h")
 #include "xla/hlo/builder/lib/arithmetic.h"
 #include "xla/hlo/builder/lib/comparators.h"

@@ -32,8 +32,8 @@ struct RowTensors {
   SlotSet row_wise = 0;  // The slots of one float a row.
 };
 
-// Is told of a row whose gradient has a NaN or an infinity; says whether it is
-// updated nevertheless.
+// A callback for a row whose gradient has a NaN or an infinity; returns whether
+// to update the row.
 using OnNonfinite = absl::FunctionRef<bool(int64_t row)>;
 
 // Sums gradients [n, width] by id and applies the rule once to each row. An id
@@ -42,7 +42,7 @@ void UpdateDistinctRows(const UpdateRule& rule, float learning_rate,
                         const int32_t* ids, const float* gradients, int64_t n,
                         OnNonfinite on_nonfinite, RowTensors* tensors);
 
-// Applies each gradient by itself, in order.
+// Applies each gradient separately, in order.
 void UpdateInOrder(const UpdateRule& rule, float learning_rate,
                    const int32_t* ids, const float* gradients, int64_t n,
                    OnNonfinite on_nonfinite, RowTensors* tensors);
@@ -50,8 +50,9 @@ void UpdateInOrder(const UpdateRule& rule, float learning_rate,
 constexpr int64_t kBlock = 64;  // Rows that are on their way at once.
 constexpr int64_t kLine = 64 / sizeof(float);
 
-// Where the gradients of each distinct row are: a list for each, in order. Rows
-// are numbered as they first come. Open addressing, at most half full.
+// A hash map from each distinct row to the list of its gradients, in order.
+// Rows are numbered by their first occurrence. Open addressing, at most half
+// full.
 class Occurrences {
  public:
   explicit Occurrences(int64_t n) : next_(n, -1) {
@@ -253,8 +254,8 @@ void Run(const Call& call, const UpdateRule& rule, void** out,
 
 }  // namespace
 
-// The text is the program's own, and the kernel parsed the rule before: neither
-// fails.
+// Parsing cannot fail: the program wrote the text, and the kernel has parsed
+// the rule before.
 extern "C" void TfembedUpdateRows(void* out, const void** in,
                                   const char* opaque, size_t opaque_size,
                                   XlaCustomCallStatus* /*status*/) {

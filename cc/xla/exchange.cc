@@ -11,12 +11,12 @@
 namespace tfembed {
 namespace {
 
-// The smallest, or largest, x of all replicas, element by element; int32.
+// Returns the elementwise minimum, or maximum, of x over all replicas; int32.
 xla::XlaOp MinimumOfReplicas(xla::XlaOp x, int64_t replicas);
 xla::XlaOp MaximumOfReplicas(xla::XlaOp x, int64_t replicas);
 
-// Part r of x [replicas, ...] goes to replica r; what came from replica r is
-// part r of the result.
+// Sends part r of x [replicas, ...] to replica r; part r of the result came
+// from replica r.
 xla::XlaOp Exchanged(xla::XlaOp x, int64_t replicas);
 
 std::vector<xla::ReplicaGroup> Everyone(int64_t replicas) {
@@ -52,7 +52,7 @@ struct SortedIds {
   xla::XlaOp places;    // ids[i]'s in `distinct`; kNone for ids of no row.
 };
 
-// The keys of `ids`, in their order.
+// Returns the keys of `ids`, in the order of `ids`.
 xla::XlaOp KeysOf(xla::XlaOp ids, int64_t replicas, int64_t shard_rows);
 
 SortedIds SortKeys(xla::XlaOp keys);
@@ -187,9 +187,8 @@ struct LookupValue {
   };
 };
 
-// The same numbers, as integers on their way. Where all that reads rows rounds
-// them to bfloat16, the TPU's compiler else rounds the whole shard in each
-// step.
+// Sends the same numbers as integers. Otherwise, if all readers of rows round
+// them to bfloat16, the TPU's compiler rounds the whole shard in each step.
 xla::XlaOp AsFloat32(xla::XlaOp rows) {
   return xla::BitcastConvertType(
       xla::OptimizationBarrier(xla::BitcastConvertType(rows, xla::S32)),
@@ -277,7 +276,7 @@ Entries SortOccurrences(const SortedIds& sorted, xla::XlaOp gradients) {
   return {sorted.keys, GatherRows(gradients, sorted.order)};
 }
 
-// The gradients that an owner has received in one round, or has of its own.
+// The gradients that an owner has received in one round, or its own gradients.
 TrainedRows Apply(const RowTraining& training, xla::XlaOp learning_rate,
                   const Entries& entries, TrainedRows state) {
   return training.rule->accumulate()
@@ -305,10 +304,10 @@ UpdatedRows UpdateOwn(const RowTraining& training, xla::XlaOp learning_rate,
           one};
 }
 
-// Up to where each owner's entries go in this round, and whether it is not the
-// last. A row's entries on all replicas go in the same round where the rule
-// needs that: those below the first key that some replica's buffer has no place
-// for.
+// Returns the end of each owner's entries in this round, and whether more
+// rounds follow. If the rule requires it, a row's entries on all replicas are
+// sent in the same round: those below the first key that does not fit into some
+// replica's buffer.
 std::pair<xla::XlaOp, xla::XlaOp> EndOfRound(const ExchangeShape& exchange,
                                              bool needs_whole_sums,
                                              absl::Span<const xla::XlaOp> v) {
@@ -332,7 +331,8 @@ std::pair<xla::XlaOp, xla::XlaOp> EndOfRound(const ExchangeShape& exchange,
           Maximum(xla::ConvertElementType(is_bound, xla::S32))};
 }
 
-// Sends the entries [from, to) of each owner; gives those that came, by row.
+// Sends the entries [from, to) of each owner; returns the received ones, by
+// row.
 Entries Send(const ExchangeShape& exchange, absl::Span<const xla::XlaOp> v,
              xla::XlaOp to, int64_t shard_rows) {
   const int64_t replicas = exchange.replicas;

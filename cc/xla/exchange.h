@@ -7,14 +7,14 @@
 #include "cc/xla/builder.h"
 #include "cc/xla/row_update.h"
 
-// Lookup and update of rows that lie on several replicas, inside of one program
-// that all of them run. All tables of one width and update rule are stacked: id
-// i is row i / replicas on replica i % replicas. Ids outside of [0, replicas *
-// rows) have no row.
+// Lookup and update of rows that are sharded over replicas, inside of one
+// program that all replicas run. All tables of one width and update rule are
+// stacked: id i is row i / replicas on replica i % replicas. Ids outside of [0,
+// replicas * rows) have no row.
 //
 // A replica sends each of its distinct ids once, to the owner of its row, in
-// rounds of at most `buffer` ids for each pair of replicas: as many as it
-// takes. A single replica sends nothing, and needs none.
+// rounds of at most `buffer` ids per pair of replicas, until all are sent. A
+// single replica sends nothing, and needs no rounds.
 namespace tfembed {
 
 struct ExchangeShape {

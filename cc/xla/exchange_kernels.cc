@@ -186,8 +186,8 @@ class ExchangeUpdateKernel : public XlaOpKernel {
   bool on_cpu_ = false;
 };
 
-// REGISTER_XLA_OP leaves kernels in a list that TensorFlow empties once, before
-// its first op: programs that import this library later would have none.
+// REGISTER_XLA_OP adds kernels to a list that TensorFlow reads once, before its
+// first op: a program that loads this library later would not get them.
 #define REGISTER_EXCHANGE(device)                                        \
   REGISTER_KERNEL_BUILDER(Name("Tfembed>ExchangeLookup").Device(device), \
                           ExchangeLookupKernel);                         \

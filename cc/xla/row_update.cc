@@ -82,12 +82,12 @@ inline XlaVector Sign(const XlaVector& v) {
   return XlaVector(xla::Sign(v.op()));
 }
 
-// Moves v towards 0 by `by`, which is not negative, and not beyond 0.
+// Moves v towards 0 by at most `by`, which is not negative.
 inline XlaVector Shrink(const XlaVector& v, const XlaVector& by) {
   return v - XlaVector(xla::Min(xla::Max(v.op(), xla::Neg(by.op())), by.op()));
 }
 
-// Tells for each row of gradients [n, width] whether it is finite.
+// Returns, for each row of gradients [n, width], whether it is finite.
 xla::XlaOp RowIsFinite(xla::XlaOp gradients) {
   xla::XlaBuilder* builder = gradients.builder();
   return xla::Reduce(xla::IsFinite(gradients),
@@ -106,7 +106,7 @@ XlaVector MeanSquare(const CommonParameters& common, xla::XlaOp gradients) {
   return XlaVector(xla::Reshape(sum, {n, 1})) / static_cast<float>(width);
 }
 
-// The formula, on rows [n, width] and their slots.
+// Applies the formula to rows [n, width] and their slots.
 void Step(const UpdateRule& rule, xla::XlaOp learning_rate,
           xla::XlaOp gradients, xla::XlaOp* values,
           std::vector<xla::XlaOp>* slots) {
@@ -133,7 +133,7 @@ void Step(const UpdateRule& rule, xla::XlaOp learning_rate,
   for (size_t s = 0; s < slots->size(); ++s) (*slots)[s] = state[s].op();
 }
 
-// How many of `rows` [n] where `counts` [n] lie in each table, added to
+// Adds the number of `rows` [n] in each table with a true `counts` [n] to
 // state->nonfinite.
 void CountNonfinite(const RowTraining& training, xla::XlaOp counts,
                     xla::XlaOp rows, TrainedRows* state) {

@@ -9,8 +9,7 @@
 
 namespace tfembed {
 
-// The rows of stacked tables and their slots on a replica, and what is counted
-// in a step.
+// The rows of stacked tables and their slots on a replica, and a step's counts.
 struct TrainedRows {
   xla::XlaOp values;              // [rows, width]
   std::vector<xla::XlaOp> slots;  // [rows, width], or [rows, 1]
@@ -20,7 +19,7 @@ struct TrainedRows {
   static TrainedRows FromFlat(absl::Span<const xla::XlaOp> flat);
 };
 
-// How such rows are trained.
+// The options of an update of rows.
 struct RowTraining {
   const UpdateRule* rule = nullptr;
   std::vector<int64_t> table_rows;  // By table, in the stack's order.
@@ -33,13 +32,13 @@ TrainedRows UpdateRows(const RowTraining& training, xla::XlaOp learning_rate,
                        xla::XlaOp rows, xla::XlaOp gradients,
                        TrainedRows state);
 
-// Applies it to ascending `rows` [n], some of them equal, one after another in
-// their order.
+// Applies the rule to ascending `rows` [n], possibly repeated, one after
+// another.
 TrainedRows UpdateOccurrences(const RowTraining& training,
                               xla::XlaOp learning_rate, xla::XlaOp rows,
                               xla::XlaOp gradients, TrainedRows state);
 
-// Applies it to all rows by `gradients` [rows, width].
+// Applies the rule to all rows by `gradients` [rows, width].
 TrainedRows UpdateAllRows(const RowTraining& training, xla::XlaOp learning_rate,
                           xla::XlaOp gradients, TrainedRows state);
 

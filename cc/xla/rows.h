@@ -9,13 +9,13 @@
 // Steps of programs that gather, scatter, search and scan. Indices are int32.
 namespace tfembed {
 
-// Stands for no id, key or row: greater than all of them, and outside of every
+// No id, key or row: greater than all of them, and out of bounds of every
 // tensor.
 constexpr int32_t kNone = std::numeric_limits<int32_t>::max();
 
 xla::XlaOp ConstantInt(xla::XlaBuilder* builder, int32_t x);
 
-// The size of a dimension of a tensor that is static and well-formed.
+// Returns the static size of a tensor's dimension.
 int64_t DimensionSize(xla::XlaOp op, int64_t dimension);
 
 xla::XlaOp Zeros(xla::XlaBuilder* builder, xla::PrimitiveType type,
@@ -34,14 +34,15 @@ xla::XlaOp ReplaceRows(xla::XlaOp into, xla::XlaOp indices, xla::XlaOp rows);
 // rows [n, width] where `mask` [n], else zeros.
 xla::XlaOp ZeroUnless(xla::XlaOp mask, xla::XlaOp rows);
 
-// For each of `queries` [q] the number of entries of `sorted` [n] below it.
+// Returns, for each of `queries` [q], the number of entries of `sorted` [n]
+// below it.
 xla::XlaOp LowerBound(xla::XlaOp sorted, xla::XlaOp queries);
 
 // Sums, or maxima, of all prefixes of x [n], not negative.
 xla::XlaOp PrefixSums(xla::XlaOp x);
 xla::XlaOp PrefixMaxima(xla::XlaOp x);
 
-// Tells which entries of `sorted` [n] differ from the entry before.
+// Returns which entries of `sorted` [n] differ from the entry before.
 xla::XlaOp IsFirst(xla::XlaOp sorted);
 
 // The maximum of x [n], and how many of `mask` [n] hold.
