@@ -11,10 +11,16 @@ import contextlib
 import io
 import pathlib
 import re
+import shutil
+import subprocess
 import warnings
 
 import keras
 import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+import tfembed
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -61,6 +67,40 @@ def test_the_programs_of_a_page_run(page):
     assert blocks or page == "tasks/scale_out.md"
     for shown in _blocks(page, ""):
         assert shown in said
+
+
+def test_the_c_program_of_serve_answers_as_the_program_in_python(tmp_path):
+    compiler = shutil.which("cc")
+    folder = pathlib.Path(tf.sysconfig.get_lib())
+    libraries = [f"libtensorflow_{part}.so.2" for part in ("cc", "framework")]
+    needed = [folder / "include/tensorflow/c/c_api.h", folder / libraries[0]]
+    if compiler is None or not all(path.exists() for path in needed):
+        pytest.skip("no C compiler, or a TensorFlow without its C API")
+    page = "tasks/serve.md"
+    program = "\n".join(_blocks(page, "python"))
+    said = _run(f"{program}\nprint(scores.numpy()[0, 0])", page)
+    (tmp_path / "serve.c").write_text("".join(_blocks(page, "c")))
+    saved = saved_model_pb2.SavedModel.FromString(
+        (tmp_path / "served/saved_model.pb").read_bytes()
+    )
+    signature = saved.meta_graphs[0].signature_def["serving_default"]
+    (given,), (output,) = signature.inputs.values(), signature.outputs.values()
+
+    subprocess.run(
+        [compiler, "serve.c", "-o", "serve", f"-I{folder}/include"]
+        + [f"-L{folder}", f"-Wl,-rpath,{folder}"]
+        + [f"-l:{library}" for library in libraries],
+        check=True,
+    )
+    names = [one.name.removesuffix(":0") for one in (given, output)]
+    answer = subprocess.run(
+        ["./serve", tfembed.sysconfig.get_lib(), "served", *names, "ann"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+    assert float(answer.stdout) == pytest.approx(float(said), abs=2e-6)
 
 
 def _versions(diff: str) -> tuple[str, str]:
