@@ -1,9 +1,9 @@
 """Large sparse embeddings for TensorFlow 2.
 
 `TPUEmbedding` trains embedding tables under any strategy; a table has a fixed
-vocabulary or grows with its ids. `tfembed.dynamic_embedding` has the same tables
-under the names of TensorFlow Recommenders Addons. Importing tfembed loads its
-ops, so that SavedModels that use them can be loaded.
+vocabulary or grows with its ids. `tfembed.dynamic_embedding` has the same
+tables under the names of TensorFlow Recommenders Addons. Importing tfembed
+loads its ops, so that SavedModels that use them can be loaded.
 """
 
 from __future__ import annotations

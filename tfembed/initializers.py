@@ -201,8 +201,8 @@ def by_name(name: str, library: Any = None) -> Any:
       library: the `initializers` of a Keras; None: those of tf.keras.
 
     Raises:
-      tfembed.errors.ArgumentError: no initializer has that name, or the one that
-        has takes arguments.
+      tfembed.errors.ArgumentError: no initializer has that name, or the
+        initializer of that name takes arguments.
     """
     try:
         found = (library or tf.keras.initializers).get(name)
@@ -224,7 +224,7 @@ def by_name(name: str, library: Any = None) -> Any:
 
 
 def _is_library_class(cls: type) -> bool:
-    """Whether a class is an initializer of TensorFlow or Keras itself.
+    """Says whether a class is an initializer of TensorFlow or Keras itself.
 
     A user's subclass may compute other rows, so the result is False for it.
     """
@@ -342,10 +342,9 @@ def _numbers(function: Callable[..., Any], value: Any) -> np.ndarray[Any, Any]:
 def _array(value: Any) -> np.ndarray[Any, Any]:
     """Returns `value`, or the value of a graph's constant tensor, as an array.
 
-    Returns _NOT_NUMBERS for other values.
-
     Raises:
       tfembed.errors.ArgumentError: integers that float64 cannot represent.
+      An error of _NOT_NUMBERS: `value` has no numbers.
     """
     if tf.is_symbolic_tensor(value):
         value = _constant_of(value)

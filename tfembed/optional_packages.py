@@ -15,8 +15,8 @@ def optional(package: str, purpose: str) -> Any:
 
     Args:
       package: the module's name, which is also its distribution's name.
-      purpose: the call or task that needs the package, as the error begins; a call
-        in backticks.
+      purpose: the call or task that needs the package, as the error begins; a
+        call in backticks.
 
     Raises:
       tfembed.errors.UnsupportedError: the package is not installed.

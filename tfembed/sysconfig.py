@@ -1,10 +1,10 @@
 """Paths of tfembed's libraries, for servers and programs without Python.
 
 A server that serves SavedModels of tfembed needs its ops: TensorFlow's C API
-opens the library by `TF_LoadLibrary`, and TensorFlow's C++ loader of SavedModels
-then restores the tables. Python programs need `import tfembed`, which opens the
-library itself: `tf.saved_model.load` restores the rows by Python code of
-tfembed.
+opens the library by `TF_LoadLibrary`, and TensorFlow's C++ loader of
+SavedModels then restores the tables. Python programs need `import tfembed`,
+which opens the library itself: `tf.saved_model.load` restores the rows by
+Python code of tfembed.
 """
 
 from __future__ import annotations

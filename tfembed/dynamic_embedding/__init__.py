@@ -1,4 +1,4 @@
-"""Tables that grow with their keys, under TensorFlow Recommenders Addons' names.
+"""Tables that grow with their keys, by TensorFlow Recommenders Addons' names.
 
 import tfembed.dynamic_embedding as de
 """

@@ -333,7 +333,7 @@ class PlanNames:
         return words + "; ".join(each) + unmade
 
     def _variables_of(self, tables: Sequence[Any]) -> dict[str, dict[str, Any]]:
-        """Returns the variables of `tables` by table, then "parameters" or slot."""
+        """Returns the variables by table name, then "parameters" or slot."""
         return {
             config.name: {"parameters": table.parameters, **table.slots}
             for config, table in zip(self._plan.tables, tables, strict=True)

@@ -1,8 +1,8 @@
 """The replicas of a strategy, and checks of a TPU's conditions for enqueue.
 
-On a TPU, ids go from the host's input pipeline to the embedding engine and never
-through the step: a program that computes ids in the step, or has them on a
-device, works on other devices and fails on a TPU. It is refused under a
+On a TPU, ids go from the host's input pipeline to the embedding engine and
+never through the step: a program that computes ids in the step, or has them on
+a device, works on other devices and fails on a TPU. It is refused under a
 TPUStrategy, and under any strategy by `TPUEmbedding(strict_tpu=True)`.
 """
 
@@ -242,7 +242,11 @@ def _description(strategy: Any) -> str:
 
 
 def _spec(device: str) -> tuple[str, int, int]:
-    """Normalizes a device string: job, task and device name."""
+    """Returns type, task and index of a device; by default "CPU", 0 and 0.
+
+    Raises:
+      tfembed.errors.ArgumentError: not the name of a device.
+    """
     try:
         spec = tf.DeviceSpec.from_string(device)
     except (AttributeError, ValueError):
@@ -396,7 +400,7 @@ def _of_cores(
 def _split_over_replicas(
     replicas: Replicas, values: Sequence[Any], device: str | None
 ) -> list[tuple[int, str | None, list[Any]]]:
-    """Yields replicas, their devices and their inputs."""
+    """Lists replicas, their devices (or None) and their inputs."""
     if device is not None:
         return [(*replicas.of_device(device), list(values))]
     if replicas.is_inside_run():

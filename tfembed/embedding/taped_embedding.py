@@ -111,7 +111,7 @@ class TapedEmbedding(
     Raises:
       tfembed.errors.ArgumentError: a config or optimizer that is not allowed,
         a table name used twice, or an engine that cannot hold a table.
-      tfembed.errors.UnsupportedError: what is not in this release.
+      tfembed.errors.UnsupportedError: an option that is not in this release.
     """
 
     def __init__(

@@ -75,8 +75,8 @@ _not_converted = tf.autograph.experimental.do_not_convert
 class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
     """Looks features up in embedding tables and trains the tables.
 
-    The calls are those of `tf.tpu.experimental.embedding.TPUEmbedding`, with its
-    configs or tfembed's, under the default strategy, OneDeviceStrategy,
+    The calls are those of `tf.tpu.experimental.embedding.TPUEmbedding`, with
+    its configs or tfembed's, under the default strategy, OneDeviceStrategy,
     MirroredStrategy and TPUStrategy, eagerly and in functions:
 
         embedding = tfembed.TPUEmbedding(feature_config, tfembed.SGD(0.1))
@@ -106,8 +106,8 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
     Args:
       feature_config: a FeatureConfig or a `tf.nest` structure of them. Features
         with the same TableConfig object share a table.
-      optimizer: the optimizer of tables that have none; None for tables that are
-        never trained, but not under a TPUStrategy.
+      optimizer: the optimizer of tables that have none; None for tables that
+        are never trained, but not under a TPUStrategy.
       pipeline_execution_with_tensor_core: whether lookups and updates run
         concurrently with the model (in functions, not in eager mode): a step's
         update runs beside the next step's model, and so does the lookup of a
@@ -134,7 +134,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
     Raises:
       tfembed.errors.ArgumentError: a config or optimizer that is not allowed,
         or a table name used twice.
-      tfembed.errors.UnsupportedError: what is not in this release.
+      tfembed.errors.UnsupportedError: an option that is not in this release.
     """
 
     _eager_calls: EagerCalls
@@ -270,8 +270,8 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             `pack_features` gives them.
           weights: None, or a structure of None and floats of the type and
             structure of `features`.
-          training: whether apply_gradients follows the dequeue. With a `name`
-            it may be left out even if this is True.
+          training: whether apply_gradients follows the dequeue. With a `name`,
+            apply_gradients may be left out even if this is True.
           name: the name that pairs the calls of one of several lookups in a
             step.
           device: the device of a replica.
@@ -415,7 +415,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         return str(self._choices)
 
     def sizes(self) -> dict[str, TableSize]:
-        """Returns rows, bytes, bytes per row and skipped updates, by table name.
+        """Returns rows, bytes and counts of non-finite sums, by table name.
 
         Eager only.
         """
@@ -477,7 +477,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         return self._rates
 
     def trained_lookup(self) -> TrainedLookup:
-        """The lookup whose gradient trains the tables, for layers."""
+        """Returns a lookup whose gradient trains the tables, for layers."""
         return TrainedLookup(
             self._plan,
             self._engine_or_new(),

@@ -163,17 +163,17 @@ def serving_embedding_lookup(
 
     Args:
       inputs: integer ids, or strings if the table's keys are strings: Tensors,
-        SparseTensors of rank 2 or above, and RaggedTensors of rank 2, structured
-        as feature_config or as a part of it. Features are matched by their keys
-        in the structure, as in TensorFlow 2.21: dicts may omit features, tuples
-        may omit the last ones, and `{1: ids}` is the second feature of a tuple.
-        NumPy arrays and lists of ids become Tensors, lists of lists
-        RaggedTensors. Or a batch of `pack_features`.
+        SparseTensors of rank 2 or above, and RaggedTensors of rank 2,
+        structured as feature_config or as a part of it. Features are matched by
+        their keys in the structure, as in TensorFlow 2.21: dicts may omit
+        features, tuples may omit the last ones, and `{1: ids}` is the second
+        feature of a tuple. NumPy arrays and lists of ids become Tensors, lists
+        of lists RaggedTensors. Or a batch of `pack_features`.
       weights: None, or a structure like `inputs` of None and float tensors of
         the type and structure of the ids.
-      tables: the tables by TableConfig: a tf.Variable or Tensor [vocabulary_size,
-        dim] of float32, float64, float16 or bfloat16, or a HashTable, such as
-        `TPUEmbedding.embedding_tables`.
+      tables: the tables by TableConfig: a tf.Variable or Tensor
+        [vocabulary_size, dim] of float32, float64, float16 or bfloat16, or a
+        HashTable, such as `TPUEmbedding.embedding_tables`.
       feature_config: a FeatureConfig or a `tf.nest` structure of them.
 
     Returns:
@@ -190,9 +190,10 @@ def serving_embedding_lookup(
         feature.
       tfembed.errors.MissingTableError: a table that is not in `tables`.
       tfembed.errors.UnsupportedError: input for a CustomCombiner; in a function
-        for XLA also sequences of ragged input and sparse input of a rank above 2.
-      tfembed.errors.DtypeError: ids that are not of their table's dtype, or rows
-        to combine that are not floats.
+        for XLA also sequences of ragged input and sparse input of a rank above
+        2.
+      tfembed.errors.DtypeError: ids that are not of their table's dtype, or
+        rows to combine that are not floats.
       ValueError, TypeError: weights that are not structured as `inputs`.
       tf.errors.InvalidArgumentError: an id outside of a static table.
     """
@@ -291,7 +292,7 @@ class TPUEmbeddingForServing(TapedEmbedding):
     Raises:
       tfembed.errors.ArgumentError: a config or optimizer that is not allowed,
         or a table name used twice.
-      tfembed.errors.UnsupportedError: what is not in this release.
+      tfembed.errors.UnsupportedError: an option that is not in this release.
     """
 
     def __init__(

@@ -48,16 +48,18 @@ class TPUEmbeddingV0(TapedEmbedding):
             optimizer.apply_gradients(zip(tape.gradient(loss, tables), tables))
 
     The optimizer is one of Keras 3, tf_keras or `tf.compat.v1.train`; gradients
-    are tf.IndexedSlices with each id once. `embedding.apply_optimizer(optimizer,
-    ...)` is the same step under any engine; it sums over replicas first, and is
-    required if rows are sharded over replicas. That optimizer keeps its own
-    slots; the slots of the constructor's `optimizer` are made and saved beside
-    the tables, for checkpoints. Tables without a vocabulary are
+    are tf.IndexedSlices with each id once.
+    `embedding.apply_optimizer(optimizer, ...)` is the same step under any
+    engine; it sums over replicas first, and is required if rows are sharded
+    over replicas. That optimizer keeps its own slots; the slots of the
+    constructor's `optimizer` are made and saved beside the tables, for
+    checkpoints. Tables without a vocabulary are
     `tfembed.dynamic_embedding.Variable`s, trained by a
     `tfembed.dynamic_embedding.DynamicEmbeddingOptimizer` around any of these.
 
     In a function with `jit_compile=True`, the optimizers of tf.compat.v1 but
-    GradientDescent and Adam want a dense gradient: `tf.convert_to_tensor` of it.
+    GradientDescent and Adam want a dense gradient: `tf.convert_to_tensor` of
+    it.
 
     Args:
       feature_config: a FeatureConfig or a `tf.nest` structure of them. Features
@@ -77,7 +79,7 @@ class TPUEmbeddingV0(TapedEmbedding):
     Raises:
       tfembed.errors.ArgumentError: a config or optimizer that is not allowed,
         a table name used twice, or an engine that cannot hold a table.
-      tfembed.errors.UnsupportedError: what is not in this release.
+      tfembed.errors.UnsupportedError: an option that is not in this release.
     """
 
     def __init__(
@@ -100,8 +102,8 @@ class TPUEmbeddingV0(TapedEmbedding):
             rank, SparseTensors of rank 2 or above, RaggedTensors of rank 2;
             arrays and lists as in `TPUEmbedding.enqueue`. Or a batch of
             `pack_features`.
-          weights: None, or a structure like `features` of None and float tensors
-            of the type and structure of the ids.
+          weights: None, or a structure like `features` of None and float
+            tensors of the type and structure of the ids.
 
         Returns:
           Structured as feature_config, float32: Tensors [...] give [..., dim];
@@ -112,9 +114,9 @@ class TPUEmbeddingV0(TapedEmbedding):
 
         Raises:
           ValueError, TypeError: a structure that does not match.
-          tfembed.errors.ArgumentError: an input or weights that do not fit their
-            feature; with engine="xla" in a function for XLA, also a size that is
-            not known when it is traced.
+          tfembed.errors.ArgumentError: an input or weights that do not fit
+            their feature; with engine="xla" in a function for XLA, also a size
+            that is not known when it is traced.
           tfembed.errors.DtypeError: ids that are not integers.
           tfembed.errors.StateError: another strategy than the object's.
           tfembed.errors.UnsupportedError: in a function for XLA, without

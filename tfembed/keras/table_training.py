@@ -51,10 +51,11 @@ class TableTraining:
         Raises:
           tfembed.errors.StateError: no optimizer of Keras takes a step, and the
             table has none of its own.
-          tfembed.errors.UnsupportedError: an optimizer that cannot train tables,
-            or as `TableVariable.by_key`.
-          tfembed.errors.ArgumentError: another rule than the rows' slots are of,
-            from an optimizer that `compile` did not give to the step's model.
+          tfembed.errors.UnsupportedError: an optimizer that cannot train
+            tables, or as `TableVariable.by_key`.
+          tfembed.errors.ArgumentError: another rule than the rows' slots are
+            of, from an optimizer that `compile` did not give to the step's
+            model.
         """
         gradient = self._layer.weight.by_key(gradient)
         if self.own is not None:

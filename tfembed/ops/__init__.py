@@ -1,6 +1,6 @@
 """The op libraries and their Python wrappers.
 
-Only this room loads shared objects. It loads them at import, so that saved
+Only this package loads shared objects. It loads them at import, so that saved
 models with these ops can be loaded after `import tfembed`, and before XLA
 compiles anything.
 """

@@ -102,7 +102,8 @@ def why_missing() -> str:
 def default_buffer(replicas: int, ids: int) -> int:
     """Returns a buffer that `ids` ids with random owners rarely overflow.
 
-    It is the mean plus four standard deviations, rounded up to a multiple of 8.
+    It is the mean plus four standard deviations, rounded up to a multiple of 8,
+    but at most `ids` (for one replica the mean alone).
     """
     mean = ids / replicas
     enough = mean if replicas == 1 else mean + 4 * math.sqrt(mean)

@@ -62,8 +62,8 @@ def split_aligned(
     """Splits `values` into parts, usually as views without a copy.
 
     Args:
-      values: int64 [n]. Part i begins at the sum of the sizes before it, each of
-        them rounded up to a multiple of `ALIGNED`.
+      values: int64 [n]. Part i begins at the sum of the sizes before it, each
+        of them rounded up to a multiple of `ALIGNED`.
       sizes: int64 [num].
       num: the number of parts.
 

@@ -423,7 +423,7 @@ def eager_mode() -> Any:
 
 
 def untracked(owner: Any, child: Any) -> Any:
-    """Marks `child`, before it becomes an attribute of `owner`, as not saved."""
+    """Marks `child` as not saved, before `owner` has it as an attribute."""
     return owner._no_dependency(child)
 
 
@@ -625,8 +625,7 @@ def gradients_are_apart(graph: Any) -> bool:
     """Says whether the gradient of function `graph` is a separate function.
 
     TensorFlow makes such a gradient once, and calls it wherever the function
-    was
-    called: in branches and loops too.
+    was called: in branches and loops too.
     """
     here: Any = tf.compat.v1.get_default_graph()
     return (

@@ -1,4 +1,4 @@
-"""Differences of graphs of TensorFlow 1, which sessions run, for all rooms.
+"""Differences of graphs of TensorFlow 1, which sessions run.
 
 Only this module and `dynamic_embedding/tensorflow1` check whether ops are made
 in such a graph. Other modules call these functions, which handle both cases.

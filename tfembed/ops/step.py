@@ -86,7 +86,8 @@ def drop_idle(queue: Any) -> Any:
     """Drops the batch in flight; returns the operation in graphs.
 
     Raises:
-      tf.errors.InvalidArgumentError: it is for training, and must be finished.
+      tf.errors.InvalidArgumentError: the batch is for training, and must be
+        finished.
     """
     return library.load().tfembed_step_drop_idle(queue)
 

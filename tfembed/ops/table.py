@@ -165,8 +165,8 @@ def replace(
     Args:
       tables: the tables' handles.
       keys: the keys of each table, [...]; the last row of a repeated key wins.
-      rows: the rows of each table, keys.shape + [dim], or with `trained` float32,
-        keys.shape + [dim + floats of all slots].
+      rows: the rows of each table, keys.shape + [dim], or with `trained`
+        float32, keys.shape + [dim + floats of all slots].
       trained: whether the rows include slots.
     """
     return library.load().tfembed_table_replace(
@@ -217,8 +217,8 @@ class TableSurvey(NamedTuple):
     Attributes:
       keys: the keys of the rows, [n].
       norms: the norms of their values, double [n].
-      worth: the worth by the table's eviction policy, double [n], or [0] without
-        one.
+      worth: the worth by the table's eviction policy, double [n], or [0]
+        without one.
       trained: whether training, or another write, changed the row: bool [n].
       counts: int64 [18].
     """

@@ -407,7 +407,7 @@ def value_tensor(
 
 
 def exists_tensor(exists: Any, table: str) -> tf.Tensor:
-    """Converts what a lookup said of keys to a bool tensor; takes no numbers.
+    """Converts a lookup's `exists` to a bool tensor; refuses numbers.
 
     Raises:
       tfembed.errors.DtypeError: `exists` has anything but booleans.
@@ -472,7 +472,7 @@ def _fits(array: np.ndarray[Any, Any], dtype: tf.DType) -> bool:
 
 
 def _has_lists(array: np.ndarray[Any, Any]) -> bool:
-    """Whether NumPy left lists in an array, since they differ in length."""
+    """Says whether NumPy left lists of different lengths in an array."""
     return array.dtype == object and any(
         isinstance(x, (list, tuple, np.ndarray)) for x in array.flat
     )
@@ -488,7 +488,7 @@ def _nature(dtype: tf.DType) -> str:
 
 
 def _misfit(array: np.ndarray[Any, Any], dtype: tf.DType) -> str:
-    """Names what does not fit: an element where the array's dtype tells little."""
+    """Names the element that does not fit, or else the dtype of the array."""
     if dtype == tf.string:
         others = (x for x in array.flat if not isinstance(x, (str, bytes)))
         one = next(others)
@@ -541,7 +541,7 @@ def table_dtypes(key_dtype: Any, value_dtype: Any) -> tuple[tf.DType, tf.DType]:
     """Returns the dtypes of a table's keys and values, checked.
 
     Args:
-      key_dtype, value_dtype: what `tf.as_dtype` takes.
+      key_dtype, value_dtype: dtypes, or values that `tf.as_dtype` takes.
 
     Raises:
       tfembed.errors.DtypeError: a pair that tables do not support; the text

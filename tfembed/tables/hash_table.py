@@ -495,7 +495,7 @@ class HashTable(ShardedTable):
         """Returns keys [n], values [n, dim], and the rows of each slot.
 
         The shards, or the one `shard`, are copied at one moment, as described
-        at `ops.table.snapshot`; the result is a second copy of the table.
+        at `take`; the result is a second copy of the table.
         """
         shards = self.shards if shard is None else [self.shards[shard]]
         return take(self, shards, only_rows=True).columns
@@ -547,13 +547,14 @@ class HashTable(ShardedTable):
           optimizer: a `tfembed.optimizers` description. Attaching another one
             with the same rule and parameters is allowed.
           replaces: whether to replace another optimizer, or its slots from a
-            checkpoint. The rows stay. Slots of the same rule and names stay too;
-            others are removed, with a warning, and new slots get their initial
-            values.
+            checkpoint. The rows stay. Slots of the same rule and names stay
+            too; others are removed, with a warning, and new slots get their
+            initial values.
 
         Raises:
           tfembed.errors.ArgumentError: the table has another optimizer, or has
-            another optimizer's slots from a checkpoint, and `replaces` is False.
+            another optimizer's slots from a checkpoint, and `replaces` is
+            False.
           tfembed.errors.DtypeError: (also TypeError) rows that are not float32,
             float16 or bfloat16.
           tfembed.errors.UnsupportedError: rows of width 0.
@@ -593,8 +594,8 @@ class HashTable(ShardedTable):
 
         Then another optimizer may be attached, whose slots begin from their
         initial values. Trace functions that train again: their traces have the
-        first optimizer's rule. An update that another thread begins meanwhile is
-        refused with tf.errors.FailedPreconditionError, and changes nothing.
+        first optimizer's rule. An update that another thread begins meanwhile
+        is refused with tf.errors.FailedPreconditionError, and changes nothing.
 
         Raises:
           tfembed.errors.UnsupportedError: the table belongs to a graph of
@@ -649,7 +650,9 @@ class HashTable(ShardedTable):
 
         Raises:
           tfembed.errors.StateError: the table has no optimizer, its optimizer's
-            update is not fused, or a Python function draws its initial rows.
+            update is not fused, a Python function draws its initial rows, or
+            the optimizer's learning rate is None or a schedule and no
+            `learning_rate` is given.
           tf.errors.InvalidArgumentError: shapes that do not fit, or a gradient
             that is refused. Nothing is changed.
         """
@@ -1042,7 +1045,7 @@ class HashTable(ShardedTable):
         return arguments.key_tensor(keys, self.key_dtype, self.name)
 
     def _make_way(self, optimizer: Any, replaces: bool) -> None:
-        """Lays slots out, where it may in place of those of another optimizer."""
+        """Lays slots out; with `replaces`, in place of another optimizer's."""
         try:
             self._set_slots(optimizer)
         except errors.ArgumentError:

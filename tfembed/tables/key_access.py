@@ -185,7 +185,7 @@ class KeyAccess(abc.ABC):
 
 
 def _one_key(key: Any, dtype: tf.DType) -> Any:
-    """A key as the table's own; None for one that no such table has.
+    """Converts a key to int or text; None for a key of another dtype.
 
     Numbers that are equal are one key, as in a dict: 1.0 is 1.
     """
@@ -200,11 +200,11 @@ def _one_key(key: Any, dtype: tf.DType) -> Any:
 
 
 def by_number(names: Sequence[Any]) -> list[Any]:
-    """The names of columns in the order of a row's numbers.
+    """Returns the names of columns in the order of a row's numbers.
 
     Args:
-      names: of columns. Where they are 0, 1, ..., as numbers or text, in any
-        order, these numbers count; else the names stay in the order they have.
+      names: the names of all columns. If they are 0, 1, ..., as numbers or
+        text, they are sorted by number; else they keep their order.
     """
     numbered = {str(name): name for name in names}
     wanted = [str(i) for i in range(len(names))]
@@ -223,7 +223,7 @@ def _slot_columns(slot: str, width: int) -> list[str]:
 
 
 def _numpy(values: tf.Tensor) -> np.ndarray[Any, Any]:
-    """Converts a tensor to an array of a dtype that NumPy itself has."""
+    """Converts a tensor to an array; float16 and bfloat16 become float32."""
     if values.dtype in (tf.bfloat16, tf.float16):
         values = tf.cast(values, tf.float32)
     array: np.ndarray[Any, Any] = values.numpy()
@@ -243,7 +243,10 @@ def _frame_values(rows: Any, table: ShardedTable) -> np.ndarray[Any, Any]:
 
 
 def _python_keys(keys: tf.Tensor) -> Any:
-    """Converts keys to Python numbers, or to `str` if all strings are UTF-8."""
+    """Returns an array of integers, or a list of `str`, or of bytes.
+
+    Strings become `str` if all of them are UTF-8.
+    """
     if keys.dtype != tf.string:
         return keys.numpy()
     found = keys.numpy().tolist()

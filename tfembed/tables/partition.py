@@ -92,7 +92,7 @@ class KeyPartition:
     For one shard the batch is one part as it is, without any op.
 
     Args:
-      keys: int64 of any shape.
+      keys: integers or strings of any shape.
       num_shards: the number of shards.
       partitioner: see `shard_of`.
       table: the table's name, for errors.

@@ -170,8 +170,7 @@ def _draw_repeatedly(
     """Draws rows of one seed by two calls, each run twice.
 
     Returns no rows in a graph of TensorFlow 1 if `traced` uses other tensors of
-    that
-    graph: they have no values before a session runs.
+    that graph: they have no values before a session runs.
     """
 
     def rows() -> tf.Tensor:

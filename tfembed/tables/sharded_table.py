@@ -84,7 +84,8 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
     process, it is a name that no other table has.
 
     Args:
-      options: an object of the class `_OPTIONS`, with `from_json` and `to_json`.
+      options: an object of the class `_OPTIONS`, with `from_json` and
+        `to_json`.
       device: a host device.
     """
 

@@ -56,7 +56,7 @@ class TableStats:
 
     @classmethod
     def of_shards(cls, shards: Iterable[TableStats]) -> TableStats:
-        """Sums the stats of a table's shards."""
+        """Sums the stats of shards; takes the largest `longest_probe`."""
         each = [dataclasses.astuple(shard) for shard in shards]
         total = cls(*map(sum, zip(*each, strict=True)))
         longest = max(shard[-1] for shard in each)
@@ -100,8 +100,8 @@ class TableStats:
         Args:
           step: the step of the scalars.
           prefix: the table's name, for example.
-          writer: the writer of `tf.summary.create_file_writer`; None: the default
-            writer.
+          writer: the writer of `tf.summary.create_file_writer`; None: the
+            default writer.
 
         Raises:
           TBNotInstalledError: (of TensorFlow) TensorBoard is not installed.

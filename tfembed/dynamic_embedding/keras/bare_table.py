@@ -3,8 +3,8 @@
 Keras tracks a table neither as an attribute of a layer nor in a closure, so the
 trainer would never compute its gradient, and files would not have its rows. So
 the first trainable lookup inside of a layer's call adds a `BareTable` to the
-sublayers of that layer. A table that is only read gets one that Keras finds when
-it saves and loads the layer that has the table as an attribute.
+sublayers of that layer. A table that is only read gets one that Keras finds
+when it saves and loads the layer that has the table as an attribute.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class BareTable(keras.layers.Layer):
     """A layer whose weight is a table, if the optimizer can train it.
 
     A table has one `BareTable`, whichever layers look it up or read it. A table
-    that is only read is no weight. Only models that
-    are compiled with a `DynamicEmbeddingOptimizer` get its weight; a custom
-    training loop over another model lists the table itself. Rows are saved and
-    loaded with the layer that has the table as an attribute; a table that no
-    layer holds outlives all models and is not saved.
+    that is only read is no weight. Only models that are compiled with a
+    `DynamicEmbeddingOptimizer` get its weight; a custom training loop over
+    another model lists the table itself. Rows are saved and loaded with the
+    layer that has the table as an attribute; a table that no layer holds
+    outlives all models and is not saved.
 
     Args:
       params: a Variable, HashTable or StringTable.
@@ -259,7 +259,11 @@ def _stand_in(params: Any) -> BareTable:
 
 
 def keys_to_build_with(ids: Any, params: Any) -> Any:
-    """Replaces the floats by which Keras builds models without keras.Input."""
+    """Converts a lookup's ids to keys while Keras builds a model.
+
+    Keras builds models without keras.Input by floats, which become placeholder
+    ids. At other times `ids` are returned unchanged.
+    """
     context = called_layers()
     is_built_now = in_symbolic_scope() and (
         context is None or isinstance(context.entry_layer, keras.Model)
@@ -288,7 +292,7 @@ def _check_tf_keras(params: Any) -> None:
 
 
 def _warn_of_variable(variable: Any, layer: Any) -> None:
-    """Warns in the first step of Keras' trainer, which cannot train it."""
+    """Warns once that Keras' training step does not train a tf.Variable."""
     model = next(models_running(keras.Model.train_step), None)
     if model is None or not (layer.trainable and ops.tape_records()):
         return

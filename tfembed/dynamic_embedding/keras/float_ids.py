@@ -35,7 +35,8 @@ def as_ids(value: Any, key_dtype: tf.DType | None, layer: str) -> Any:
       layer: the name of the layer, for errors.
 
     Raises:
-      tfembed.errors.DtypeError: something else, or a mixture.
+      tfembed.errors.DtypeError: a value that cannot be converted, or integers
+        mixed with strings.
     """
     if any(
         isinstance(one, keras.KerasTensor) or tf.is_tensor(one)

@@ -1,9 +1,9 @@
 """`get_weights` and `set_weights` of tables: copies of rows, kept on disk.
 
-Keras asks each weight for an array (`numpy`) and gives the array back (`assign`):
-in `get_weights` and `set_weights`, and so in EarlyStopping. The weight of a table
-is an array without rows, a `KeptValue`, which refers to a checkpoint of the
-table in a temporary folder:
+Keras asks each weight for an array (`numpy`) and gives the array back
+(`assign`): in `get_weights` and `set_weights`, and so in EarlyStopping. The
+weight of a table is an array without rows, a `KeptValue`, which refers to a
+checkpoint of the table in a temporary folder:
 
     weights = model.get_weights()  # Writes the rows, in slices.
     model.set_weights(weights)     # Reads them.
@@ -181,7 +181,7 @@ def value_with_rows(value: Any, tables: WeightTables) -> KeptValue:
 def assign_rows(value: Any, tables: WeightTables) -> Any:
     """Restores the rows of a weight's new value into its tables.
 
-    A warning tells that rows stay, where the value has none.
+    If the value has no rows, the tables stay as they are, with a warning.
 
     Returns:
       The value without rows: a variable keeps the array that it is set to.
@@ -211,7 +211,7 @@ def _with_rows(value: Any, rows: KeptRows | None) -> KeptValue:
 
 
 def _new_folder(owner: KeptRows) -> pathlib.Path:
-    """A temporary folder that is deleted with its owner or at process exit."""
+    """Makes a temporary folder, deleted with its owner or at process exit."""
     folder = tempfile.mkdtemp(prefix="tfembed_rows_")
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return pathlib.Path(folder)

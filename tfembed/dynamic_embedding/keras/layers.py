@@ -35,9 +35,9 @@ class SquashedEmbedding(TableLayer):
     `Embedding`.
 
     Args:
-      combiner: "sum", "mean", "sqrtn" (sum / sqrt(number of ids)), "max", "min",
-        "prod", "std", or a function of (rows, axes). Ragged ids support only
-        the first three. For these and "std", no ids give zeros.
+      combiner: "sum", "mean", "sqrtn" (sum / sqrt(number of ids)), "max",
+        "min", "prod", "std", or a function of (rows, axes). Ragged ids support
+        only the first three. For these and "std", no ids give zeros.
 
     Example:
       embed = SquashedEmbedding(8, name="genres")
@@ -177,8 +177,9 @@ class Embedding(TableLayer):
     step are summed. Compile the model with `DynamicEmbeddingOptimizer`.
 
     A layer has a table of its own; only calls of the same layer share rows.
-    `clone_model` and `from_config` make layers with empty tables; `copy.deepcopy`
-    and pickling copy the rows. `get_weights` keeps them for `set_weights`.
+    `clone_model` and `from_config` make layers with empty tables;
+    `copy.deepcopy` and pickling copy the rows. `get_weights` keeps them for
+    `set_weights`.
 
     Args:
       embedding_size: floats per row.
@@ -192,12 +193,10 @@ class Embedding(TableLayer):
       short_file_name: accepted for TFRA's sake.
       **kwargs: `bp_v2`, `restrict_policy`, `partitioner`, `kv_creator`,
         `admission`, `eviction`, `expiry`, `max_size`, `stochastic_rounding`: as
-        in `Variable`;
-        `checkpoint`: as in `Variable`; if False, Keras' files leave the rows
-          out
-        too, with a warning; `init_capacity`: keys to make room for;
-        `max_norm`: longer rows (L2) are scaled down to it; and the arguments of
-        any Keras layer, such as `trainable`.
+        in `Variable`; `checkpoint`: as in `Variable`; if False, Keras' files
+        leave the rows out too, with a warning; `init_capacity`: keys to make
+        room for; `max_norm`: longer rows (L2) are scaled down to it; and the
+        arguments of any Keras layer, such as `trainable`.
 
     Attributes:
       params: the `Variable`.

@@ -171,7 +171,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         return self.engine.minimize(loss, var_list, **options)
 
     def slots_of(self, params: Variable) -> list[Any]:
-        """Returns views of a table's slots; for the `Variable`."""
+        """Returns the table's slots, as `Variable.get_slot_variables` does."""
         return self.engine.slots_of(params)
 
     def scale_loss(self, loss: Any) -> Any:
@@ -235,7 +235,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
 
 
 def moves_tables(optimizer: Any) -> bool:
-    """Whether an optimizer, or that which it scales the loss for, moves tables."""
+    """Says whether an optimizer, or the one inside of it, trains tables."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         optimizer = optimizer.inner_optimizer
     return isinstance(optimizer, KerasTableOptimizer)

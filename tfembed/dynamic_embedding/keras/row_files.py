@@ -104,7 +104,7 @@ def read_assets(
 
 
 def _is_new_expiry(params: Any, saved: Any) -> bool:
-    """Says whether the table has an expiry, from 0 on, that the file lacks."""
+    """Says whether the table has an expiry whose step count the file lacks."""
     return (
         isinstance(params, Variable)
         and params.table.expiry is not None

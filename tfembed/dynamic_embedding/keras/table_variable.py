@@ -166,10 +166,10 @@ class TableVariable(SourceWeight):
     """A weight of shape [0, dim] that represents a table of any size.
 
     Keras' trainer asks a tape for the gradients of a model's trainable weights
-    and gives both to the optimizer. This weight has the table's resource handle,
-    so its gradient is the `tf.IndexedSlices` by key of all lookups of the step;
-    `DynamicEmbeddingOptimizer` replaces the weight by its table. The rows are
-    in `params`; the layer saves them.
+    and gives both to the optimizer. This weight has the table's resource
+    handle, so its gradient is the `tf.IndexedSlices` by key of all lookups of
+    the step; `DynamicEmbeddingOptimizer` replaces the weight by its table. The
+    rows are in `params`; the layer saves them.
 
     Args:
       params: the table.
@@ -219,7 +219,7 @@ class TableVariable(SourceWeight):
 
     @property
     def __composite_gradient__(self) -> _WeightGradient:
-        """The protocol by which tapes compute its gradient."""
+        """The protocol by which tapes compute the weight's gradient."""
         return _WeightGradient()
 
     @property
@@ -232,9 +232,9 @@ class TableVariable(SourceWeight):
         self._params = params
 
     def by_key(self, gradient: tf.IndexedSlices) -> tf.IndexedSlices:
-        """A gradient by key, without the loss scale of the step that runs.
+        """Returns the gradient by key, without the running step's loss scale.
 
-        Keras divides the gradients of other weights alone.
+        Keras divides only the gradients of other weights by that scale.
 
         Raises:
           tfembed.errors.UnsupportedError: the step's LossScaleOptimizer got the
@@ -251,20 +251,22 @@ class TableVariable(SourceWeight):
         return gradient
 
     def train_by(self, optimizer: Any, engine: Any) -> None:
-        """Has an optimizer train the table, in a step that it takes.
+        """Has an optimizer train the table, in a step that the optimizer takes.
 
-        Where `compile` has given the model of the step another optimizer, that
-        one makes way, as for other weights. Else the table keeps to one rule:
-        functions, and other models, were traced for it.
+        If `compile` gave the optimizer to the step's model, it replaces the
+        optimizer that trained the table before, unless that was in another
+        model. In all other cases the table keeps its rule, since functions and
+        other models were traced for that rule.
 
         Args:
           optimizer: the optimizer of Keras that takes the step.
-          engine: the `TableTrainer` that does to tables as it does.
+          engine: the `TableTrainer` that applies the optimizer's rule to
+            tables.
 
         Raises:
           tfembed.errors.ArgumentError: another rule trains the table.
-          tfembed.errors.UnsupportedError: a LossScaleOptimizer takes the step, and
-            no model does.
+          tfembed.errors.UnsupportedError: a LossScaleOptimizer takes the step,
+            and no model does.
         """
         model = model_stepping()
         scaled = keras.optimizers.LossScaleOptimizer.apply
@@ -376,7 +378,7 @@ class TableVariable(SourceWeight):
 
 
 def _is_of(optimizer: Any, model: Any) -> bool:
-    """Whether `compile` gave a model an optimizer, or one that has it inside."""
+    """Says whether a model's optimizer is `optimizer` or has it inside."""
     given = getattr(model, "optimizer", None)
     while given is not None and given is not optimizer:
         given = getattr(given, "inner_optimizer", None)
@@ -387,9 +389,10 @@ _MOST_ROWS = 10_000
 
 
 def some_rows(table: Any) -> tf.Tensor:
-    """Returns a pseudo-random sample of at most 10,000 rows, float32 [n, dim].
+    """Returns a sample of about 10,000 rows, or all if fewer, float32 [n, dim].
 
-    These lookups do not count as hits.
+    The sample is pseudo-random for a HashTable, and evenly spaced for a
+    variable. These lookups do not count as hits.
 
     Args:
       table: a HashTable, or a variable of all rows; no rows of strings are

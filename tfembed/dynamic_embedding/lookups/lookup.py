@@ -144,8 +144,8 @@ def embedding_lookup(
     Raises:
       tfembed.errors.DtypeError: (also TypeError) `params` is not a `Variable`,
         ids of another dtype, or a `max_norm` for rows that are not floats.
-      tfembed.errors.ArgumentError: (also ValueError) no `name` in eager mode, or
-        several `params`.
+      tfembed.errors.ArgumentError: (also ValueError) no `name` in eager mode,
+        or several `params`.
       tfembed.errors.UnsupportedError: (also NotImplementedError)
         `return_trainable` inside a tf.function.
     """
@@ -225,7 +225,8 @@ class Bags:
     """A batch of ids in bags, bag after bag.
 
     Attributes:
-      ids: SparseTensor [batch, n] with sorted indices, or RaggedTensor of rank 2.
+      ids: SparseTensor [batch, n] with sorted indices, or RaggedTensor of rank
+        2.
       weights: floats of the same tensor type and structure; None: all 1.
     """
 

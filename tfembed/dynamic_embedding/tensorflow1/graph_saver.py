@@ -95,16 +95,19 @@ class TableSaveable(private.SaveableObject):
 
     A Saver writes tensors, so it takes a copy of the table in memory;
     `tf.train.Checkpoint` in eager mode does not. Rows of a table with
-    `Expiry(at_checkpoints=True)` expire in each run of a save, in the table too.
+    `Expiry(at_checkpoints=True)` expire in each run of a save, in the table
+    too.
 
     Args:
       table: it lives in the current graph.
-      name: what the tensors' names begin with; None: as above.
-      exports: what was exported of the table, for another saveable of it.
+      name: the prefix of the tensors' names; None: as above.
+      exports: the exports of another saveable of the table, to share; None: new
+        ones.
 
     Attributes:
-      stem: what the tensors' names begin with.
-      last_asked: when a Saver asked for the tensors last, by `_asked`.
+      stem: the prefix of the tensors' names.
+      last_asked: the number from `_asked` when a Saver last asked for the
+        tensors.
     """
 
     def __init__(
@@ -313,7 +316,7 @@ class _Exports:
         self._made: dict[tuple[str, ...], list[tf.Tensor]] = {}
 
     def tensor(self, i: int) -> tf.Tensor:
-        """The i-th of `export_with_notes`, after rows have expired."""
+        """Returns the i-th tensor of `export_with_notes`, after expiry."""
         table = self.table
         if table.slot_names not in self._made:
             expiry = table.expiry
@@ -431,9 +434,9 @@ def _note_dtypes(table: HashTable) -> dict[str, tf.DType]:
 
 
 def export_with_notes(table: HashTable) -> list[tf.Tensor]:
-    """As `HashTable.export_columns`, and the tensors of `_note_dtypes`.
+    """Returns `HashTable.export_columns`, then the tensors of `_note_dtypes`.
 
-    All are of one moment, as `ops.table.snapshot` says.
+    All are copied at one moment, as described at `hash_table.take`.
     """
     if not _note_dtypes(table):
         return table.export_columns()
@@ -444,9 +447,9 @@ def export_with_notes(table: HashTable) -> list[tf.Tensor]:
 def _checks_of_notes(
     table: HashTable, keys: tf.Tensor, tensors: Sequence[tf.Tensor]
 ) -> list[tf.Operation]:
-    """Makes checks that fail where `export_with_notes` does not fit `keys` [n].
+    """Makes checks that fail if restored notes do not fit `keys` [n].
 
-    Each of them may be missing: it is [0] then.
+    A tensor that the checkpoint lacks has the shape [0] and passes.
     """
     if not tensors:
         return []

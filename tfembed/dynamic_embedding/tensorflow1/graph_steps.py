@@ -80,14 +80,14 @@ def graph_steps() -> GraphSteps | None:
 class GraphSteps:
     """Makes the steps of a graph: each is an operation that a session runs.
 
-    `DirectSteps` of `training/optimizer.py` has the same members, for eager mode
-    and functions.
+    `DirectSteps` of `training/optimizer.py` has the same members, for eager
+    mode and functions.
 
     Attributes:
       lists_all_dense: whether callers pass all dense variables, even those
         without a gradient.
-      compares_values: whether the values of tensors are known, so that copies of
-        a gradient can be recognized by them.
+      compares_values: whether the values of tensors are known, so that copies
+        of a gradient can be recognized by them.
     """
 
     lists_all_dense = True

@@ -44,13 +44,13 @@ class V1TableOptimizer(TableTrainer):
         """Computes gradients and applies them.
 
         Args:
-          loss: a function without arguments; or, with `tape` and in a graph of
-            TensorFlow 1, its result.
+          loss: a function without arguments; or its result, with `tape` or in a
+            graph of TensorFlow 1.
           global_step: a variable that counts steps; or `var_list`, which other
             optimizers have in this position.
           var_list: variables in any structure, or a function that returns them,
             called after `loss`; None: the trainable variables that `loss` uses,
-            or in a graph all of the graph's.
+            in a graph also its other trainable dense variables.
           gate_gradients, aggregation_method, colocate_gradients_with_ops: for
             graphs of TensorFlow 1; ignored elsewhere.
           name: the name of the step.

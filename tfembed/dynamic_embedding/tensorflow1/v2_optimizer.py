@@ -1,4 +1,4 @@
-"""`DynamicEmbeddingOptimizer` as an optimizer that tf_keras' `compile` takes."""
+"""`DynamicEmbeddingOptimizer` in the form that tf_keras' `compile` takes."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class _Front:
         return self.engine.apply_gradients(grads_and_vars, name, **options)
 
     def slots_of(self, params: Variable) -> list[Any]:
-        """Returns views of a table's slots; for the `Variable`."""
+        """Returns the table's slots, as `Variable.get_slot_variables` does."""
         return self.engine.slots_of(params)
 
     def get_slot(self, var: Any, slot_name: str) -> Any:

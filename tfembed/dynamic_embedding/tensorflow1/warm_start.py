@@ -168,7 +168,7 @@ class _SavedRows:
         return cls(path, stems)
 
     def read(self, variable: Variable) -> tuple[tf.Tensor, tf.Tensor]:
-        """Reads the keys [n] and rows [n, dim], which fit the variable."""
+        """Reads the keys [n] and rows [n, dim], with checks that they fit."""
         keys = tf.reshape(self._read("keys", variable.key_dtype), [-1])
         values = self._read("values", variable.value_dtype)
         table = variable.table

@@ -108,8 +108,8 @@ def once(
     Every replica must call it, outside of conditionals and loops of its own.
 
     Args:
-      update: a function of the gradients, which lists each table once per
-        replica; all replicas get its result.
+      update: a function of a list of gradients, in which each table comes once
+        per replica; all replicas get its result.
       gradients: the gradients of this replica.
     """
     context = tf.distribute.get_replica_context()
@@ -168,14 +168,14 @@ _NONFINITE = ("skip", "refuse", "allow")
 class DirectSteps:
     """Takes steps in eager mode and in functions, op after op.
 
-    `GraphSteps` of `tensorflow1/graph_steps.py` has the same members, for graphs
-    that sessions run.
+    `GraphSteps` of `tensorflow1/graph_steps.py` has the same members, for
+    graphs that sessions run.
 
     Attributes:
       lists_all_dense: whether callers pass all dense variables, even those
         without a gradient.
-      compares_values: whether the values of tensors are known, so that copies of
-        a gradient can be recognized by them.
+      compares_values: whether the values of tensors are known, so that copies
+        of a gradient can be recognized by them.
     """
 
     lists_all_dense = False
@@ -407,11 +407,11 @@ class TableTrainer(tf.Module):
         *,
         replaces: bool = False,
     ) -> None:
-        """Lays this optimizer's slots out in tables; once each is enough.
+        """Lays this optimizer's slots out in tables; repeated calls do nothing.
 
         Args:
           variables: the tables, or lookups in them.
-          replaces: as of `HashTable.attach`.
+          replaces: as for `HashTable.attach`.
         """
         check_graph(self._graph)
         with tf.init_scope():
@@ -438,7 +438,7 @@ class TableTrainer(tf.Module):
         return slots_of(params, self._wrapped.name, self.slot_labels())
 
     def slot_labels(self) -> tuple[str, ...]:
-        """The optimizer's names of its slots, in their order in a row."""
+        """Returns the optimizer's names of its slots, in the order of a row."""
         labels = getattr(self._rule, "slot_labels", ())
         return tuple(labels or self._described.slot_names)
 
@@ -500,11 +500,11 @@ class TableOptimizer(TableTrainer):
         """Computes gradients and applies them.
 
         Args:
-          loss: a function without arguments; or, with `tape` and in a graph of
-            TensorFlow 1, its result.
+          loss: a function without arguments; or its result, with `tape` or in a
+            graph of TensorFlow 1.
           var_list: variables in any structure, or a function that returns them,
             called after `loss`; None: the trainable variables that `loss` uses,
-            or in a graph all of the graph's.
+            in a graph also its other trainable dense variables.
           grad_loss: gradient of the loss itself; None: 1.
           name: the name of the step.
           tape: the tape that recorded `loss`.
@@ -537,9 +537,10 @@ class TableOptimizer(TableTrainer):
             with a warning that names their variables.
           name: the name of the step.
           global_step: a variable that counts steps too.
-          skip_gradients_aggregation, experimental_aggregate_gradients: whether
-            the gradients were summed over replicas already. One replica ignores
-            it; several replicas must pass unsummed gradients.
+          skip_gradients_aggregation, experimental_aggregate_gradients: True, or
+            for the second False, says that the gradients were summed over
+            replicas already. One replica ignores both; several replicas must
+            pass unsummed gradients.
 
         Returns:
           None; in a graph of TensorFlow 1 the operation of the step.
@@ -557,9 +558,10 @@ class TableOptimizer(TableTrainer):
             tfembed.optimizers; several replicas of another strategy than
             tf.distribute.MirroredStrategy, or with summed gradients; the branch
             or loop of a graph.
-          tfembed.errors.StateError: several replicas, and the step is not inside
-            of strategy.run or the optimizer was made outside of strategy.scope;
-            or the optimizer was made outside of the step's graph.
+          tfembed.errors.StateError: several replicas, and the step is not
+            inside of strategy.run or the optimizer was made outside of
+            strategy.scope; or the optimizer was made outside of the step's
+            graph.
         """
         return self.take_step(
             grads_and_vars,

@@ -244,7 +244,7 @@ def is_of_a_table(variable: Any) -> bool:
 
 
 def table_or_self(variable: Any) -> Any:
-    """Replaces variables that represent a table or shadow by that."""
+    """Returns the table or shadow that a variable represents, else itself."""
     variable = source_of(variable)
     params = getattr(variable, "params", None)
     is_weight = isinstance(params, Variable) and not is_of_a_table(variable)
@@ -279,7 +279,7 @@ def warn_without_gradients(variables: Sequence[Any]) -> None:
 
 
 def source_of(variable: Any) -> Any:
-    """Returns the source of a `StandIn`; other objects unchanged."""
+    """Returns the source of a `StandIn` or `WatchedTable`, else the object."""
     if isinstance(variable, WatchedTable):
         return variable.params
     return variable.source if isinstance(variable, StandIn) else variable

@@ -112,7 +112,7 @@ class _Update:
 def _by_shard(
     slices: tf.IndexedSlices, params: Variable
 ) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Yields keys [n] and gradients [n, dim] of each shard."""
+    """Returns pairs of keys [n] and gradients [n, dim], one per shard."""
     keys = tf.reshape(slices.indices, [-1])
     values = tf.reshape(tf.cast(slices.values, tf.float32), [-1, params.dim])
     if params.shard_num == 1:
@@ -145,7 +145,8 @@ def forget_evicted(gradients: TableGradients) -> None:
 def note_updates(gradients: TableGradients) -> None:
     """Passes the keys that a step updated to each variable's restrict policy.
 
-    Keys that were not admitted are left out. Each policy is called once.
+    Keys that were not admitted are left out. Each policy is called once. A step
+    is counted for each table, whose rows then expire if they are due.
 
     Args:
       gradients: the gradients by key; a variable may come several times.
@@ -243,10 +244,10 @@ def check_no_admission(
     Args:
       params: the table.
       optimizer: the name of the optimizer.
-      options: those without which its update would be a fused one.
+      options: the options without which its update would be fused.
 
     Raises:
-      tfembed.errors.UnsupportedError: it does.
+      tfembed.errors.UnsupportedError: the table has such a policy.
     """
     if params.table.admission is not None:
         given = f" with {', '.join(options)}" if options else ""

@@ -55,7 +55,7 @@ class RestrictPolicy(tf.__internal__.tracking.Trackable, abc.ABC):
 
     @abc.abstractmethod
     def apply_restriction(self, num_reserved: int, **kwargs: Any) -> Any:
-        """Removes keys from the variable until at most `num_reserved` are left."""
+        """Removes keys of the variable until `num_reserved` or fewer stay."""
 
 
 def make_policy(policy: Any, variable: Any) -> RestrictPolicy | None:

@@ -218,8 +218,8 @@ class Variable(
           The op in a graph, None in eager mode.
 
         Raises:
-          tfembed.errors.DtypeError: booleans and strings, which cannot be added;
-            `exists` that is not bool.
+          tfembed.errors.DtypeError: booleans and strings, which cannot be
+            added; `exists` that is not bool.
           Others as `upsert`.
         """
         with tf.name_scope(name or "accum"):
@@ -304,6 +304,9 @@ class Variable(
         In a graph of TensorFlow 1 the op is made once and reused, unless `name`
         or tf.control_dependencies require a new one: programs may call this in
         each step, or when the graph is finalized.
+
+        Raises:
+          tfembed.errors.ArgumentError: `index` is not a shard.
         """
         if index is not None and not 0 <= index < self.shard_num:
             raise errors.ArgumentError(
@@ -551,7 +554,8 @@ class Variable(
           optimizer's first step with it.
 
         Raises:
-          tfembed.errors.DtypeError: (also TypeError) another object.
+          tfembed.errors.DtypeError: (also TypeError) an object without
+            `apply_gradients`.
         """
         if not hasattr(optimizer, "apply_gradients"):
             raise errors.DtypeError(
@@ -563,7 +567,7 @@ class Variable(
 
     @property
     def is_attached(self) -> bool:
-        """Whether an optimizer is attached to the variable."""
+        """Whether an optimizer was ever attached to the variable."""
         return self._optimizer is not None
 
     @property

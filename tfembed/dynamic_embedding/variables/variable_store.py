@@ -55,7 +55,9 @@ def get_variable(name: str, *args: Any, **options: Any) -> Variable:
 
     Raises:
       tfembed.errors.ArgumentError: (also ValueError) the variable exists and
-        the scope was opened with `reuse=False`; or it has another width.
+        has another width; or, in a graph of TensorFlow 1, it exists and the
+        scope was opened with `reuse=False`.
+      tfembed.errors.DtypeError: (also TypeError) it has other dtypes.
       Others as `Variable`.
     """
     try:

@@ -310,7 +310,13 @@ def _check_has_embedding_engine(strategy: Any) -> None:
 
 
 def _check_memory(plan: EmbeddingPlan) -> None:
-    """The memory of the host, which a CPU's tables are in and a GPU's come from."""
+    """Refuses tables of the xla engine that exceed the host's memory.
+
+    A CPU's tables are in that memory; a GPU's tables are made there.
+
+    Raises:
+      tfembed.errors.ArgumentError: the tables and slots are larger.
+    """
     total = 0
     for config, rule in zip(plan.tables, plan.optimizers, strict=True):
         shape = (config.vocabulary_size, config.dim)

@@ -60,7 +60,7 @@ class EngineGroup:
         per_replica: Sequence[ReplicaInputs],
         shapes: OutputShapes,
     ) -> tuple[Any, ...]:
-        """Reads and checks the arguments of the engine's enqueue but the name.
+        """Reads and checks the arguments of the engine's enqueue but `name`.
 
         Args:
           training: whether apply_gradients follows.

@@ -32,7 +32,7 @@ class Check:
     message: str
 
     def bad(self) -> tf.Tensor:
-        """Returns the values to show: some that fail."""
+        """Returns the values that fail; all values if `holds` is one bool."""
         if self.holds.shape.rank:
             return tf.boolean_mask(self.values, ~self.holds)
         return self.values
@@ -128,7 +128,7 @@ def require_all(checks: Sequence[Check]) -> Any:
     """Raises for the first check that fails; one tf.cond covers all checks.
 
     Returns:
-      The operation that must run before the checked values are used.
+      A bool tensor, to use as a control dependency of the checked values.
 
     Raises:
       tf.errors.InvalidArgumentError: a check fails, at run time.

@@ -109,7 +109,7 @@ def as_weights(value: Any, table: Any, path: str) -> Any:
 
 
 def _narrow(array: np.ndarray[Any, Any], wanted: tf.DType) -> Any:
-    """Converts NumPy integers to int64; other arrays as TensorFlow does."""
+    """Returns the dtype for a tensor of ids; None: as TensorFlow chooses."""
     if wanted == tf.string:
         is_text = all(isinstance(x, (str, bytes)) for x in array.ravel())
         return tf.string if is_text else None
@@ -143,7 +143,7 @@ def _converted(
 
 
 def _is_of_numbers(values: Sequence[Any]) -> bool:
-    """Says whether a list, by its first items, has numbers or strings."""
+    """Says whether all items of a list are numbers, strings or lists."""
     return all(
         isinstance(one, (int, float, str, bytes, np.generic)) or _is_list(one)
         for one in values

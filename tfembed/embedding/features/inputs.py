@@ -208,8 +208,8 @@ def read_batch(
 
     Raises:
       tfembed.errors.ArgumentError: an input or a shape that is not allowed.
-      tfembed.errors.DtypeError: ids that are not of the table's dtype, or weights
-        that are not numbers.
+      tfembed.errors.DtypeError: ids that are not of the table's dtype, or
+        weights that are not numbers.
     """
     features, paths = shapes.features, shapes.paths
     ids, specs = [], []
@@ -251,8 +251,8 @@ def read_input(value: Any, weights: Any, path: str, table: Any) -> FeatureIds:
 
     Raises:
       tfembed.errors.ArgumentError: weights that do not fit.
-      tfembed.errors.DtypeError: ids that are not of the table's dtype, or weights
-        that are not numbers.
+      tfembed.errors.DtypeError: ids that are not of the table's dtype, or
+        weights that are not numbers.
     """
     check_ids(value.dtype, path, table)
     if weights is not None:
@@ -350,7 +350,8 @@ def as_bag(
 
     Returns:
       Ids [B] if samples have one id without a weight and are not sequences;
-      else RaggedTensors [B, n] of the ids and of their weights.
+      else a RaggedTensor [B, n]. And the weights, a RaggedTensor like the ids;
+      None if there are none.
 
     Raises:
       tfembed.errors.ArgumentError: another rank; weights of another type or

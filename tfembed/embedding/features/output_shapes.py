@@ -5,7 +5,8 @@ shape comes from the FeatureConfig, else from the arguments of `build`, else
 from the first input; later sources are checked against earlier ones and only
 fill what is unknown. The rules are those of TensorFlow's TPUEmbedding.
 
-`with_shape`, `check_gradient` and `op_gradient` go between these shapes and the ops'.
+`with_shape`, `check_gradient` and `op_gradient` go between these shapes and the
+ops'.
 """
 
 from __future__ import annotations
@@ -203,8 +204,8 @@ class OutputShapes:
         that is partially known is never completed.
 
         Raises:
-          tfembed.errors.ArgumentError: a scalar or an unknown rank, a shape that
-            contradicts the known one, or a dimension that stays unknown.
+          tfembed.errors.ArgumentError: a scalar or an unknown rank, a shape
+            that contradicts the known one, or a dimension that stays unknown.
         """
         return self._with(
             [
@@ -416,7 +417,7 @@ def op_gradient(
 
 
 def _warn_of_no_gradient(path: str) -> None:
-    """Warns that a feature has no gradient, when TensorFlow and Keras do."""
+    """Warns, as TensorFlow and Keras do, that a feature has no gradient."""
     text = (
         f"No gradient passed for feature {path}, sending zero gradient. This "
         "may not be correct behavior for certain optimizers like Adam."

@@ -46,7 +46,8 @@ def parts_of(value: Any, weights: Any, path: str) -> tuple[Any, ...]:
     """Returns kind, ids, rows and weights of one feature, each of rank 1.
 
     Raises:
-      tfembed.errors.ArgumentError, tfembed.errors.DtypeError: as `pack_features`.
+      tfembed.errors.ArgumentError, tfembed.errors.DtypeError: as
+        `pack_features`.
     """
     none, nothing = tf.zeros([0], tf.int64), tf.zeros([0], tf.float32)
     if isinstance(value, (tf.SparseTensor, tf.RaggedTensor, tf.Tensor)):
@@ -86,7 +87,7 @@ def _check_ids(dtype: tf.DType, path: str) -> None:
 
 
 def shape_of(value: Any, path: str) -> tf.TensorShape:
-    """Returns the static shape of a feature, without the ids per sample.
+    """Returns the static shape; the last dimension of sparse or ragged is None.
 
     Raises:
       tfembed.errors.ArgumentError: a Tensor with two unknown dimensions.

@@ -32,7 +32,7 @@ class Pooling:
     Attributes:
       dim: the rows' width.
       combiner: "sum", "mean" or "sqrtn".
-      validate: prune sparse input.
+      validate: whether sparse input is pruned.
       has_vocabulary: whether ids below 0 are invalid.
       sequence_length: the length of sequences for input of rank 2; 0: combine.
     """
@@ -73,8 +73,9 @@ def want_sparse(
     """Combines the last dimension of `ids`.
 
     Returns:
-      Activations [..., dim], or [B, sequence_length, dim] for a sequence of rank
-      2: the id in column j is at position j; ids beyond the length are dropped.
+      Activations [..., dim], or [B, sequence_length, dim] for a sequence of
+      rank 2: the id in column j is at position j; ids beyond the length are
+      dropped.
 
     Raises:
       tfembed.errors.UnsupportedError: another rank than 2, for XLA.

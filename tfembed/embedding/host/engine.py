@@ -363,8 +363,8 @@ class QueuedEngine(abc.ABC):
           Per feature [B, dim], or [B, L, dim] for a sequence.
 
         Raises:
-          tfembed.errors.StateError: nothing was ever enqueued under this name, or
-            a function that XLA compiles dequeues without an enqueue in it.
+          tfembed.errors.StateError: nothing was ever enqueued under this name,
+            or a function that XLA compiles dequeues without an enqueue in it.
           tf.errors.InvalidArgumentError: when it runs: the queue is empty, or
             an id cannot be in its table.
         """
@@ -567,7 +567,7 @@ class HostEngine(QueuedEngine):
         """Passes: the ops take any batch."""
 
     def _lookup_resources(self) -> list[Any]:
-        """Returns no more resources."""
+        """Returns []: lookups use only tables and batches."""
         return []
 
     def look_up(

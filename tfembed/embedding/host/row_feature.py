@@ -192,7 +192,7 @@ class CombinedIds:
     def gradients(
         self, rows: tf.Tensor, weights: Any, upstream: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns the gradients of rows [n, dim], and of the weights or None."""
+        """Returns the gradient of rows [n, dim], and of the weights or None."""
         sources = [rows] if weights is None else [rows, weights]
         with tf.GradientTape() as tape:
             tape.watch(sources)

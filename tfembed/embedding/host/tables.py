@@ -151,8 +151,8 @@ class HostTable:
 
     Attributes:
       parameters: a variable [vocabulary_size, dim], or a HashTable.
-      slots: the slots by name, variables of the same shape, or [vocabulary_size,
-        1]; a HashTable keeps its own.
+      slots: the slots by name, variables of the same shape, or
+        [vocabulary_size, 1]; a HashTable keeps its own.
     """
 
     parameters: Any

@@ -97,8 +97,8 @@ def look_up(
       tfembed.errors.ArgumentError: an input that does not fit its feature;
         nothing is looked up.
       tfembed.errors.MissingTableError: a table that is not in `tables`.
-      tfembed.errors.DtypeError: ids that are not of their table's dtype, or rows
-        to combine that are not floats.
+      tfembed.errors.DtypeError: ids that are not of their table's dtype, or
+        rows to combine that are not floats.
       tfembed.errors.UnsupportedError: input for a CustomCombiner, or, in a
         function for XLA, input that XLA cannot look up.
     """

@@ -126,8 +126,8 @@ class TrainedLookup:
             scale.
 
         Returns:
-          float32 [B, dim], [B, L, dim] for a sequence feature, or [..., dim] for
-          ids of higher rank.
+          float32 [B, dim], [B, L, dim] for a sequence feature, or [..., dim]
+          for ids of higher rank.
 
         Raises:
           The errors of `TPUEmbedding.enqueue`; tfembed.errors.ArgumentError for

@@ -238,8 +238,8 @@ class TraceQueue:
         """Removes the oldest batch, which is in flight then, and returns it.
 
         Raises:
-          tfembed.errors.StateError: no batch was enqueued in this function, or
-            the batch before it waits for its gradients.
+          tfembed.errors.StateError: no batch was enqueued in this function; or
+            the queue has no name, and the batch before waits for its gradients.
         """
         last = self._in_flight
         # A batch with a name is dropped, as by a StepQueue.

@@ -207,7 +207,7 @@ class NamedSteps:
             self._in_functions.add(name)
 
     def clear(self) -> None:
-        """Drops all batches; eager only."""
+        """Drops all batches, but no pending updates; eager only."""
         for one in [*_all_of(self._queues), *_all_of(self._ahead)]:
             one.clear()
 

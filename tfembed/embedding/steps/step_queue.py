@@ -2,10 +2,11 @@
 
     put --> [enqueued] --take--> lookup --hold--> [in flight] --finish--> update
 
-The queue is a TensorFlow resource (`cc/kernels/step_queue.h`), so the calls pair when
-they run, in the order of `put`, as on a TPU: an eager enqueue feeds a dequeue that was
-traced long before. It stores only ids. `look_up` does take, lookup and hold in
-one op, `update` does finish and update; then the ids are in no graph.
+The queue is a TensorFlow resource (`cc/kernels/step_queue.h`), so the calls
+pair when they run, in the order of `put`, as on a TPU: an eager enqueue feeds a
+dequeue that was traced long before. It stores only ids. `look_up` does take,
+lookup and hold in one op, `update` does finish and update; then the ids are in
+no graph.
 
 A batch that was put for inference stays in flight until the next `take`, which
 drops it. A batch that was put for training must be finished before the next

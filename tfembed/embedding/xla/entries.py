@@ -177,7 +177,10 @@ def entries_of_matrix(
 
 
 def padded(entries: Entries, size: tf.Tensor) -> Entries:
-    """Pads entries to `size` positions, at least as many as before."""
+    """Pads entries to `size` positions; dense entries stay as they are.
+
+    `size` is at least the number of positions that the entries have.
+    """
     if entries.form.is_dense:
         return entries
     missing = tf.cast(size, tf.int32) - tf.size(entries.ids)
@@ -225,9 +228,10 @@ def _ragged_positions(
 class XlaInputs:
     """Converts batches to entries.
 
-    Outside of compiled functions, sparse and ragged ids are padded to a capacity,
-    so that few programs are compiled. The capacity is the size of the largest
-    batch so far, rounded up by an eighth at most, or to a multiple of 16.
+    Outside of compiled functions, sparse and ragged ids are padded to a
+    capacity, so that few programs are compiled. The capacity is the size of the
+    largest batch so far, rounded up by less than a quarter, or to a multiple of
+    16.
 
     Args:
       plan: the plan of the embedding.
@@ -347,7 +351,7 @@ def _with_weights(ids: FeatureIds) -> FeatureIds:
 
 
 def _rounded_up(sizes: tf.Tensor) -> tf.Tensor:
-    """Rounds up to a multiple of an eighth of the next power of 2, 16 at least."""
+    """Rounds up to a multiple of 16, or of 1/8 of the next power of 2."""
     sizes = tf.maximum(sizes, 1)
     bits = tf.math.ceil(tf.math.log(tf.cast(sizes, tf.float64)) / math.log(2.0))
     # A lookup of a few more ids costs less than compiling another program.

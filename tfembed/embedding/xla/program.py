@@ -94,7 +94,7 @@ class TablesProgram:
         rates: Mapping[int, Any] | Sequence[Any] | tf.Tensor,
         nonfinite: str = "skip",
     ) -> dict[int, exchange.Updated]:
-        """Updates the stacks that have features; returns them by their index.
+        """Updates the stacks with features and a rule; returns them by index.
 
         Args:
           rows: the rows of each stack that has features, by the stack's index.

@@ -19,9 +19,9 @@ __all__ = ["ShardedTable", "ShardedVariables", "TrainedTable", "with_gradient"]
 class ShardedTable(private.Folder):
     """The rows, or a slot, of one table in a stack.
 
-    Row r of a shard is row r * replicas + replica of the table. Checkpoints have
-    the table as one variable, so that any engine restores it, with any number
-    of replicas.
+    Row r of a shard is row r * replicas + replica of the table. Checkpoints
+    have the table as one variable, so that any engine restores it, with any
+    number of replicas.
 
     Args:
       shards: per replica its variable of the whole stack, [rows, width].

@@ -87,7 +87,7 @@ class TapedShards:
         return self.program.stacks
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
-        """Returns the most rounds of a lookup, by the names of a stack's tables."""
+        """Returns the most rounds of a lookup, by table names of each stack."""
         return {
             tuple(self.plan.tables[i].name for i in stack.tables): int(n)
             for stack, n in zip(self.stacks, self._rounds.numpy(), strict=True)

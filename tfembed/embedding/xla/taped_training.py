@@ -45,7 +45,8 @@ class TapedTraining:
     the exchange has summed; the optimizer does not sum gradients of tables.
 
     Args:
-      owner: the trackable object that saves slots, as `<table>/<optimizer>/<slot>`.
+      owner: the trackable object that saves slots, as
+        `<table>/<optimizer>/<slot>`.
       shards: the sharded tables of the owner.
       optimizer: an optimizer of Keras 3, tf_keras (also `legacy`) or
         tf.compat.v1.train.

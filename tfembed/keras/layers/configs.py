@@ -26,16 +26,16 @@ class TableConfig:
       vocabulary_size: number of rows; None: the table grows with its ids.
       embedding_dim: width of a row.
       initializer: an initializer of Keras, or its name.
-      optimizer: an optimizer of Keras, or its name: SGD, Adagrad, Adam or Ftrl; or
-        of `tfembed.optimizers`.
+      optimizer: an optimizer of Keras, or its name: SGD, Adagrad, Adam or Ftrl;
+        or of `tfembed.optimizers`.
       combiner: "mean", "sum" or "sqrtn".
       placement: "auto", "default_device" or "sparsecore"; tables are always in
         host memory.
       max_ids_per_partition, max_unique_ids_per_partition: not used.
 
     Raises:
-      tfembed.errors.ArgumentError: an unknown placement. Other values are checked
-        by the layer.
+      tfembed.errors.ArgumentError: an unknown placement. Other values are
+        checked by the layer.
     """
 
     name: str

@@ -70,7 +70,7 @@ class LayerTables(tf.__internal__.tracking.AutoTrackable):
         return self._variable.handle
 
     def built(self) -> LayerTables:
-        """Itself, after all tables were made for a save or restore."""
+        """Makes all tables, for a save or restore; returns this object."""
         self.embedding.build()
         return self
 
@@ -108,10 +108,11 @@ class LayerTables(tf.__internal__.tracking.AutoTrackable):
     def _trackable_children(
         self, save_type: str = "checkpoint", **kwargs: Any
     ) -> dict[str, Any]:
-        """The tables; in a SavedModel the variable too, which functions capture.
+        """Returns the tables; for a SavedModel also the variable.
 
-        Checkpoints have the variable by the layer's weight. TensorFlow restores
-        none that is there twice.
+        Functions of a SavedModel capture the variable. A checkpoint has it as
+        the layer's weight, and TensorFlow restores no variable that is there
+        twice.
         """
         children = super()._trackable_children(save_type, **kwargs)
         if save_type == "checkpoint":
@@ -282,11 +283,10 @@ class DistributedEmbedding(keras.layers.Layer):
     these. Each call is an update: if several calls of a step look up one table,
     its rows are updated several times.
 
-        If the loss is scaled, as under a float16 policy, the layer divides the
-        tables'
-    gradients by the scale, in a model's `train_step` by that of the model's
-    optimizer. In a custom loop set `loss_scale_optimizer` to the optimizer, or
-    to False if the loss is not scaled.
+    If the loss is scaled, as under a float16 policy, the layer divides the
+    tables' gradients by the scale, in a model's `train_step` by that of the
+    model's optimizer. In a custom loop set `loss_scale_optimizer` to the
+    optimizer, or to False if the loss is not scaled.
 
     Args:
       feature_configs: a FeatureConfig or a structure of them, without output
@@ -407,19 +407,20 @@ class DistributedEmbedding(keras.layers.Layer):
             combined, or a sequence (of one id, too); [B, ..., n] whose last
             dimension is combined; SparseTensors; RaggedTensors of rank 2; or
             what `preprocess` returns.
-          weights: None, or a structure like `inputs` of None and float tensors of
-            the type and shape of the ids.
-          training: whether a tape's gradients move the tables. None: in a
-            function, and where a tape is open when this is called.
+          weights: None, or a structure like `inputs` of None and float tensors
+            of the type and shape of the ids.
+          training: whether a tape's gradients update the tables. None: True in
+            a function, or if a tape is open during this call.
 
         Returns:
           Structured as the inputs: [B, dim], or [B, max_sequence_length, dim],
           or [B, ..., dim] for ids of rank 3 or above.
 
         Raises:
-          tfembed.errors.DtypeError: ids of another dtype. Dense floats that come
-            while a function is traced are refused when it runs, by an
-            InvalidArgumentError: Keras traces with such what it loads.
+          tfembed.errors.DtypeError: ids of another dtype. Dense floats that
+            come while a function is traced are refused when it runs, by an
+            InvalidArgumentError: Keras traces a model that it loads with
+            floats.
         """
         self.table_files.check_loaded()
         self._tables.record_access()
@@ -462,7 +463,7 @@ class DistributedEmbedding(keras.layers.Layer):
 
         Args:
           inputs, weights: as for `call`.
-          training: of no effect; keras-rs' layer has it.
+          training: accepted for keras-rs' sake.
         """
         del training
         inputs, weights = map(self._structured, (inputs, weights))
@@ -481,7 +482,11 @@ class DistributedEmbedding(keras.layers.Layer):
         return packed_inputs.as_inputs(embedding.pack_features(inputs, weights))
 
     def get_embedding_tables(self) -> dict[str, Any]:
-        """Returns the tables by name: tf.Variables [vocabulary_size, dim], HashTables."""
+        """Returns the tables by name.
+
+        A table is a tf.Variable [vocabulary_size, dim], or without a vocabulary
+        a HashTable.
+        """
         tables = self.embedding.embedding_tables
         return {config.name: table for config, table in tables.items()}
 
@@ -666,7 +671,7 @@ def _keras_optimizers(tables: embedding.TPUEmbedding) -> list[Any]:
 
 
 def _has_plain_ids(inputs: Any) -> bool:
-    """Whether there are ids of Python, which Keras does not take."""
+    """Says whether `inputs` have scalars of Python or NumPy."""
     return any(
         isinstance(one, (int, str, bytes, np.generic))
         for one in tf.nest.flatten(inputs)

@@ -76,10 +76,12 @@ class Embedding(keras.layers.Layer):
 
     Args:
       dim: floats per row; None with `table`.
-      optimizer: the optimizer of the table alone: a name, an optimizer of Keras, or
-        one of `tfembed.optimizers`. None: the optimizer that takes the step.
-      embeddings_initializer: the initializer of new rows: a name or an initializer
-        of Keras, or what `tfembed.initializers.row_initializer` takes.
+      optimizer: the optimizer of the table alone: a name, an optimizer of
+        Keras, or one of `tfembed.optimizers`. None: the optimizer that takes
+        the step.
+      embeddings_initializer: the initializer of new rows: a name or an
+        initializer of Keras, or what `tfembed.initializers.row_initializer`
+        takes.
       mask_zero: whether the id 0, or "" of strings, is padding: it has no row,
         reads zeros, and is masked for the layers that follow.
       key_dtype: "int64" or "string"; None: by the dtype of the first input.
@@ -217,7 +219,10 @@ class Embedding(keras.layers.Layer):
         return tf.ensure_shape(found, [*inputs.shape, self.dim])
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        """Says which ids are not padding; None without `mask_zero`."""
+        """Says which ids are not padding.
+
+        Returns None for ragged ids, and without `mask_zero`.
+        """
         del mask
         if not self.mask_zero or isinstance(inputs, tf.RaggedTensor):
             return None
@@ -324,7 +329,7 @@ class Embedding(keras.layers.Layer):
         )
 
     def _guess(self) -> None:
-        """Makes a table before there are ids; these may change the key dtype."""
+        """Makes a table before there are ids; they may change the key dtype."""
         if self._held.layer is None:
             self._make(tf.int64)
             self._table_layer.has_guessed_keys = True
@@ -363,7 +368,7 @@ class _TableOptions:
         """Returns the options with objects in place of names.
 
         Args:
-          key_dtype: of the keys; None: not known yet.
+          key_dtype: the dtype of the keys; None: not known yet.
           layer: the name of the layer.
 
         Raises:
@@ -453,7 +458,7 @@ class _TableOptions:
 
 
 class _HeldTable:
-    """A table before and after there is one; layers that share it hold the same.
+    """A table that may not be made yet; layers share a table by this object.
 
     Args:
       options: checked.
@@ -461,7 +466,7 @@ class _HeldTable:
 
     Attributes:
       options: as given.
-      key: what saved models call the table.
+      key: the table's name in saved models.
       layer: a layer of `dynamic_embedding`, or None.
     """
 
