@@ -398,7 +398,10 @@ class TableSource:
             raise
 
     def _lay_out_slots(self) -> None:
-        """Adopts the checkpoint's slots, but not in the table yet."""
+        """Makes a table with the checkpoint's slots, by which rows are read.
+
+        The restored table gets the slots only when its rows are replaced.
+        """
         is_known = self.table.slot_names or not self.load_slots
         if is_known or not tf.executing_eagerly():
             return

@@ -87,9 +87,9 @@ def criteo(
         dataset with an error that names the file and the line.
 
     Returns:
-      A dataset of (features, labels). Features: "integers" float32 [batch, 13],
-      NaN where empty, and "C1" to "C26", string [batch], "" where empty. Labels:
-      float32 [batch], 0 or 1.
+      A dataset of (features, labels). Features: "integers", float32
+      [batch, 13], NaN where empty, and "C1" to "C26", string [batch], "" where
+      empty. Labels: float32 [batch], 0 or 1.
 
     Raises:
       DataError: no file matches, or a file is empty or unreadable.
@@ -177,7 +177,10 @@ class LogSource:
         return f"{path}, line {position.line}, epoch {position.epoch + 1}"
 
     def fingerprint(self) -> str:
-        """Returns the files' names, sizes and heads, and the held-out rule."""
+        """Describes the source, to compare it with that of a checkpoint.
+
+        The text has a hash of the files' names, sizes and heads, and `holdout`.
+        """
         paths = [pathlib.Path(log.path) for log in self._logs]
         files = [f"{path.name} {path.stat().st_size}" for path in paths]
         content = hashlib.sha256("\n".join(files).encode())
@@ -193,7 +196,7 @@ class LogSource:
     def _chunk(
         self, log: LogFile, block: LineBlock, *, held_out: bool
     ) -> tuple[Chunk, list[DataError]]:
-        """Returns the rows that are (not) held out, and all lines' faults."""
+        """Returns the held-out or the other rows, and faults of all lines."""
         columns, bad = parse_lines(block.lines, log.delimiter)
         numbers = block.first_line + np.arange(len(block.lines))
         faults = [

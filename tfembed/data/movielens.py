@@ -1,9 +1,9 @@
 """Ratings in MovieLens' formats.
 
-196 <tab> 242 <tab> 3 <tab> 881250949                        u.data of the 100K set
-1::1193::5::978300760                                        ratings.dat of 1M, 10M
-userId,movieId,rating,timestamp                              ratings.csv of 20M on
-user_id:token <tab> item_id:token <tab> rating:float ...     RecBole's `.inter`
+196 <tab> 242 <tab> 3 <tab> 881250949                     u.data of 100K
+1::1193::5::978300760                                     ratings.dat of 1M, 10M
+userId,movieId,rating,timestamp                           ratings.csv of 20M on
+user_id:token <tab> item_id:token <tab> rating:float ...  RecBole's `.inter`
 """
 
 from __future__ import annotations

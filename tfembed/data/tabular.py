@@ -60,8 +60,9 @@ def csv(
     """Reads CSV files with a header.
 
     Args:
-      files: a path or glob, or several, read in the order of their names. A
-        scheme that TensorFlow does not support ("s3://") needs tensorflow-io.
+      files: a path or glob, or several, read in their order; the files of a
+        glob in the order of their names. A scheme that TensorFlow does not
+        support ("s3://") needs tensorflow-io.
       columns: the requested columns: a dtype or its name ("int64", "string",
         "float32", ...), or a `Bag`. An empty field is 0, "" or an empty bag.
       batch_size: the number of rows of a batch; the last one may be smaller.
@@ -72,8 +73,8 @@ def csv(
       seed: the seed of the shuffling.
 
     Returns:
-      A dataset of features, or of (features, label): a dict of tensors [batch],
-      of RaggedTensors [batch, None] for bags.
+      A dataset of features, or of (features, label). Features are a dict of
+      tensors [batch], or of RaggedTensors [batch, None] for bags.
 
     Raises:
       DataError: a file does not exist, or a header lacks a column.
@@ -114,8 +115,9 @@ def parquet(
 
     Raises:
       UnsupportedError: pyarrow is not installed.
-      DataError: a file does not exist, lacks a column, or has a column whose
-        values do not fit the requested dtype.
+      DataError: a file does not exist, is not a Parquet file, or lacks a
+        column. Values that do not fit the requested dtype end the dataset with
+        an error that names the file and the column.
     """
     optional("pyarrow", "`tfembed.data.parquet`")
     reader = importlib.import_module("pyarrow.parquet")

@@ -56,7 +56,8 @@ class ServingInputReceiver(
         in place of the placeholders, each a tensor or a dict.
 
     Raises:
-      ValueError: A value is not a tensor, or a key is not a string.
+      ValueError: A value is not a tensor, or a key is not a string (of
+        features: nor an integer).
     """
 
     __slots__ = ()
@@ -146,7 +147,8 @@ class SupervisedInputReceiver(
       receiver_tensors: The placeholder to feed, or a dict of placeholders.
 
     Raises:
-      ValueError: A value is not a tensor, or a key is not a string.
+      ValueError: A value is not a tensor, or a key is not a string (of
+        features and labels: nor an integer).
     """
 
     __slots__ = ()

@@ -58,8 +58,8 @@ def parse_input_fn_result(result: Any) -> tuple[Any, Any, list[Any]]:
         themselves.
 
     Raises:
-      ValueError: The result, or an element of the Dataset, is a tuple whose
-        length is not 2.
+      ValueError: The result, or an element of the Dataset, is None or a tuple
+        whose length is not 2.
     """
     hooks: list[Any] = []
     if isinstance(result, tf.compat.v2.data.Dataset):
@@ -135,7 +135,8 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         saved, for instance Python generators: "warn", "ignore" or "fail".
 
     Raises:
-      ValueError: The policy is none of these.
+      ValueError: The policy is none of these; or, when training begins, the
+        graph has no dataset.
     """
 
     def __init__(

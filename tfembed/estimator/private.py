@@ -410,7 +410,7 @@ def replica_id() -> Any:
 
 
 def shard_context(replicas: int) -> Any:
-    """Sets the number of replicas for CrossShardOptimizer and collectives."""
+    """Returns a context that gives CrossShardOptimizer the replicas' number."""
     return tpu_function.tpu_shard_context(replicas)
 
 
@@ -514,7 +514,7 @@ def partitioned_call(body: Callable[[], list[Any]]) -> Any:
 
 
 def rewrite(computation: Callable[..., Any], inputs: Any = None) -> Any:
-    """Compiles a computation for one core, after pruning unused ops."""
+    """Compiles a computation for one core; prunes the graph's unused ops."""
     outputs = tf.compat.v1.tpu.rewrite(computation, inputs)
     tpu.prune_unconnected_ops_from_xla(tf.compat.v1.get_default_graph())
     return outputs

@@ -233,7 +233,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._logged = step, now
 
     def end(self, session: Any) -> None:
-        """Logs a warning if training made fewer steps than requested."""
+        """Logs a line if training made fewer steps than requested."""
         step, goal = int(session.run(self._global_step)), self._goal()
         if goal is not None and step < goal:
             tf.compat.v1.logging.info(

@@ -81,12 +81,13 @@ class RunConfig:
       log_step_count_steps: The steps between log lines of loss and speed.
       train_distribute: A `tf.distribute.Strategy` for training.
       device_fn: A callable from op to device, which replaces the default.
-      protocol: "grpc" or None.
+      protocol: "grpc", "grpc+verbs" or None.
       eval_distribute: A `tf.distribute.Strategy` for evaluation.
       experimental_distribute: Not supported: strategies of several processes.
-      experimental_max_worker_delay_secs: The maximum time that a worker waits
-        before it starts; None: 60.
-      session_creation_timeout_secs: The maximum time to wait for a session.
+      experimental_max_worker_delay_secs: The maximum number of seconds that a
+        worker waits before it starts; None: 60.
+      session_creation_timeout_secs: The maximum number of seconds to wait for
+        a session.
       checkpoint_save_graph_def: Whether to save the graph with checkpoints.
       save_input_state: Whether to save the position of the input with
         checkpoints, so that a restarted training continues there. The input_fn
@@ -534,9 +535,11 @@ def _session_master(
 
 
 def cluster_session_config(task_type: str, task_id: int) -> Any:
-    """Limits a task's session to itself and parameter servers; else None.
+    """Returns a session config that hides other workers from a worker.
 
-    Then a worker's session neither waits for other workers nor ends with them.
+    A session of the chief or a worker sees only its own task and parameter
+    servers: it neither waits for other workers nor ends with them. A parameter
+    server sees all tasks. For other task types the result is None.
     """
     filters = {
         TaskType.MASTER: ["/job:ps", "/job:master"],

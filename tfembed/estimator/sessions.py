@@ -535,7 +535,9 @@ def other_name(name: str) -> str | None:
 def renamed_slots(
     names: Iterable[str], checkpoint: str | None
 ) -> dict[str, str]:
-    """Returns a checkpoint's names of the slots that it names differently.
+    """Returns the checkpoint's slot names that differ from the graph's.
+
+    The result is a dict from the graph's name to the checkpoint's name.
 
     Args:
       names: The names of the graph's variables.

@@ -333,7 +333,7 @@ def _checked_metrics(metrics: Any) -> dict[str, Any]:
 
 
 def _is_keras_metric(metric: Any) -> bool:
-    """Whether a metric is of tf_keras, which is an optional package."""
+    """Whether a metric is of tf_keras or Keras 3, both optional packages."""
     return any(
         base.__name__ == "Metric"
         and base.__module__.startswith(("tf_keras.", "keras."))

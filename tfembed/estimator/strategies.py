@@ -142,7 +142,11 @@ def evaluation_hooks(strategy: Any, grouped: Any) -> list[Any]:
 
 
 def joined_scaffold(strategy: Any, grouped: Any) -> Any:
-    """Merges the replicas' scaffolds: ops of all, other fields of the first."""
+    """Merges the replicas' scaffolds.
+
+    `init_op` and `local_init_op` run those of all replicas; each other field
+    is that of the first replica that has one.
+    """
     scaffolds = strategy.experimental_local_results(grouped)
 
     def given(name: str) -> list[Any]:

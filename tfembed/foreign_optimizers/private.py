@@ -318,7 +318,7 @@ def v1_options(optimizer: Any) -> dict[str, float]:
 
 
 def v1_option(optimizer: Any, *names: str) -> Any:
-    """Returns the first of these private attributes that an optimizer has."""
+    """Returns the first of these private attributes that is set, or None."""
     for name in names:
         value = getattr(optimizer, f"_{name}", None)
         if value is not None:
@@ -365,7 +365,7 @@ def base_of(optimizer: Any) -> Any:
 
 
 def is_of_a_library(cls: type) -> bool:
-    """Whether a class is Keras' own, not a user's."""
+    """Whether a class is of Keras or TensorFlow, not a user's."""
     return cls.__module__.partition(".")[0] in _ROOTS
 
 

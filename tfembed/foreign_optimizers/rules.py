@@ -64,7 +64,10 @@ def adagrad_rule(start: float) -> FusedRule | None:
 def adam_rule(
     beta_1: float, beta_2: float, epsilon: float, slot_labels: tuple[str, str]
 ) -> FusedRule:
-    """m, v as usual; w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)."""
+    """m, v as usual; w -= lr c m / (sqrt(v) + epsilon).
+
+    c = sqrt(1 - b2^t) / (1 - b1^t), where t is the step, from 1.
+    """
     rule = optimizers.Adam(
         beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, sum_inside_sqrt=False
     )

@@ -91,7 +91,7 @@ def fused_v2_rule(optimizer: Any) -> FusedRule | None:
     """Returns the rule that updates rows as `optimizer` does, or None.
 
       SGD      w -= lr g
-      Adagrad  a += g^2; w -= lr g / sqrt(a), where epsilon is too small to count
+      Adagrad  a += g^2; w -= lr g / sqrt(a), if epsilon is too small to count
       Adam     m, v as usual; w -= lr sqrt(1 - b2^t) / (1 - b1^t) m
                                    / (sqrt(v) + epsilon)
       Ftrl     as tfembed.optimizers.FTRL

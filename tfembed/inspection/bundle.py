@@ -105,7 +105,7 @@ class Bundle:
       data: opens a data file, by its number and the number of files.
 
     Raises:
-      tfembed.errors.CheckpointError: the index is damaged, or of a later format.
+      tfembed.errors.CheckpointError: the index is damaged or of a later format.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Bundle:
         return Column(name, entry.dtype, entry.shape, parts)
 
     def scalar(self, name: str) -> bytes | int | float | None:
-        """Returns the element of a small scalar; None for all other tensors."""
+        """Returns the element of a tensor with one, not sliced; else None."""
         if name not in self:
             return None
         entry = self.entry(name)

@@ -72,7 +72,7 @@ class _Layout:
 
 
 def tables(bundle: Bundle) -> list[SavedTable]:
-    """Returns all tables of a checkpoint, by the order of their tensors' names.
+    """Returns all tables of a checkpoint: hash tables, then static tables.
 
     Raises:
       tfembed.errors.CheckpointError: the index is damaged, or a table is in a
@@ -274,7 +274,7 @@ def _layout_by_names(
 def _column(
     bundle: Bundle, tensor: str, table: str, shape: tuple[int, ...]
 ) -> Column:
-    """Returns a tensor, which must have the number of rows of the table."""
+    """Returns a tensor of a table; raises an error if its shape is another."""
     column = bundle.column(tensor)
     if column.shape != shape:
         raise errors.CheckpointError(

@@ -1,16 +1,16 @@
 """CRC-32C, the checksum of TensorFlow's checkpoints, in NumPy.
 
-The standard library has no CRC-32C. The checksum of a text is the remainder of a
-polynomial over {0, 1}, whose first coefficient is the text's first bit, by
+The standard library has no CRC-32C. The checksum of a text is the remainder of
+a polynomial over {0, 1}, whose first coefficient is the text's first bit, by
 
     P = x^32 + x^28 + x^27 + x^26 + ... + 1.
 
 P divides the sparse Q = x^5685 + x^1362 + x^426 + 1, and so also Q(x^8) and
 Q(x^64), which have the same coefficients in bytes and in words. A remainder by
-these needs no table: a word of the text is added, by XOR, to the words 4323, 5259
-and 5685 places behind it, 4323 words at a time. The 5685 bytes that are left are
-divided by P itself, byte by byte. That reads some gigabytes a second, and needs
-neither TensorFlow nor a compiled library.
+these needs no table: a word of the text is added, by XOR, to the words 4323,
+5259 and 5685 places behind it, 4323 words at a time. The 5685 bytes that are
+left are divided by P itself, byte by byte. That reads some gigabytes a second,
+and needs neither TensorFlow nor a compiled library.
 """
 
 from __future__ import annotations

@@ -198,7 +198,10 @@ class Column:
         return numbers.reshape(-1, *self.shape[1:])
 
     def _pieces(self, part: Part) -> Iterator[bytes]:
-        """Yields a part's bytes in whole rows, then checks the checksum."""
+        """Yields a part's bytes in whole rows, and checks the checksum.
+
+        A part that is read as a whole is checked before its bytes are yielded.
+        """
         row_bytes = part.size // part.rows if part.rows else 0
         if not row_bytes:
             self._compare(part, 0 if not part.size else None)
@@ -370,7 +373,7 @@ def raw_strings(part: Part) -> Iterator[bytes]:
 
 
 def _varints(text: bytes, n: int) -> tuple[list[int], int]:
-    """Decodes at most `n` varints of `text`; returns them and their bytes."""
+    """Decodes at most `n` varints; returns these and their size in bytes."""
     octets = np.frombuffer(text, np.uint8)
     ends = np.flatnonzero(octets < 0x80)[:n]
     if not len(ends):

@@ -80,7 +80,7 @@ def compare(
 
     Raises:
       tfembed.errors.CheckpointError: a file is damaged.
-      tfembed.errors.DtypeError: keys of one table are strings, of the other not.
+      tfembed.errors.DtypeError: the keys of only one table are strings.
     """
     is_text = before.key_dtype == "string"
     if is_text != (after.key_dtype == "string"):

@@ -1,5 +1,4 @@
-"""Pictures of numbers as SVG, as wide as their place, with texts of the page's
-size.
+"""Draws numbers as SVG, as wide as their place, in the page's text size.
 
 Positions along a picture are percentages, so that nothing is scaled. Colours
 are the page's CSS variables: `--s0`, `--s1` and so on for series.

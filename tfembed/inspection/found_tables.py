@@ -71,7 +71,7 @@ def coming_tables(source: Any) -> list[Any]:
     Embeddings make their tables at the first step or lookup, or by `build`.
 
     Args:
-      source: as of `find_tables`.
+      source: as for `find_tables`.
     """
     return [
         config

@@ -106,15 +106,15 @@ class Health:
     ) -> None:
         """Writes scalars and histograms for TensorBoard.
 
-        The tags are `<table>/<what>`, so that TensorBoard shows a table's curves
-        together: "rows", "grown", "bytes", "hit_rate", "inserted" and so on, and
-        histograms of "norms", "ages" and "touches".
+        The tags are `<table>/<what>`, so that TensorBoard shows a table's
+        curves together: "rows", "grown", "bytes", "hit_rate", "inserted" and
+        so on, and histograms of "norms", "ages" and "touches".
 
         Args:
           step: the step of the summaries.
           prefix: put before the tags, "" or one that ends in "/".
-          writer: the writer of `tf.summary.create_file_writer`; None: the default
-            one.
+          writer: the writer of `tf.summary.create_file_writer`; None: the
+            default one.
 
         Raises:
           TBNotInstalledError: (of TensorFlow) no TensorBoard; TensorFlow brings

@@ -111,6 +111,7 @@ def write(
     Raises:
       tfembed.errors.ArgumentError: the report cannot be written.
       tfembed.errors.CheckpointError: a file of the tables is damaged.
+      tfembed.errors.MissingTableError: there is no table, or none of this name.
     """
     tables = list(saved.values()) if table is None else [saved[table]]
     if not tables:
@@ -280,7 +281,8 @@ def _times(
     """Returns a label function and the positions of checkpoints on an axis.
 
     The positions are training steps where all files count them, else the
-    numbers of the files, else the times at which they were written.
+    numbers of the files, else the times at which they were written. If all
+    files have the same time, the positions are 0, 1, ... in their order.
     """
     steps = [one.step for one in found]
     numbers = [one.number for one in found]
@@ -302,7 +304,7 @@ def _count_heights(top: float) -> list[tuple[float, str]]:
 
 
 def _short(number: float) -> str:
-    """Formats a count in at most five characters."""
+    """Formats a count with three digits and a unit, for instance `1.23 M`."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
             return f"{number / size:.3g} {unit}"

@@ -53,7 +53,7 @@ def rank(table: SavedTable, order: str, count: int) -> list[RankedRow]:
 
     Args:
       table: the table whose rows are ranked.
-      order: "norm": the largest first, before all that are not finite;
+      order: "norm": rows that are not finite, then the largest norms;
         "recent": the rows that training or a write touched last; "frequent":
         the rows touched most often.
       count: the number of rows. Among equal scores, the smallest keys win,

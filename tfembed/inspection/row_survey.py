@@ -140,7 +140,7 @@ def survey(table: SavedTable, now: float) -> RowSurvey:
 
 
 def _powers(table: SavedTable, counters: Array, now: float) -> Array:
-    """Returns the number of counters below each power of two."""
+    """Returns the counters' histogram: 0 in bin 0, [2^(i-1), 2^i) in bin i."""
     numbers = counters.astype(np.float64)
     if table.counters == "seconds_since_1970":
         numbers = now - numbers

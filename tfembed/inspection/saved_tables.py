@@ -3,7 +3,7 @@
 All these files have one interface. It imports no TensorFlow, and never holds a
 table in memory:
 
-    for table in open_saved("run/ckpt-3"):
+    for table in open_saved("run/ckpt-3").values():
         for chunk in table.chunks():
             chunk.keys, chunk.rows, chunk.slots, chunk.counters
 """

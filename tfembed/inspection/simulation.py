@@ -273,8 +273,8 @@ def simulate(
 
     Raises:
       tfembed.errors.CheckpointError: the file is missing or damaged.
-      tfembed.errors.MissingTableError: the source has no such table, or
-        several.
+      tfembed.errors.MissingTableError: the source has no table of this name,
+        or a file has several tables and `table` is None.
       tfembed.errors.ArgumentError: a choice has other arguments, or a log
         cannot simulate it: SmallestNorm depends on trained rows, seconds on the
         time of training, and a log has no checkpoints to expire at.

@@ -67,8 +67,9 @@ class TableHealth:
         LeastRecent; `age_unit` says which.
       touches: quantiles of how often a row was touched, by LeastFrequent.
       expiring: the share of rows that the next expiry removes.
-      hottest: (key, score) pairs, the largest first: of all rows where
-        `touches` or `ages` are known; else of the sample, by norm.
+      hottest: (key, score) pairs, the hottest first: by the most touches or
+        the smallest age where these are known, else by norm. A running table
+        with touches or ages ranks all rows, others only the sample.
       hottest_by: "touches", "steps since touched", "seconds since touched" or
         "norm".
       load_factor: the share of the index's places that are taken.

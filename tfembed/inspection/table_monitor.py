@@ -205,7 +205,7 @@ def write_projector(
       rows: the number of rows of each table.
 
     Returns:
-      The names of the tables written, which are those with rows of numbers.
+      The stem of each table's files; tables without numbers are left out.
     """
     path = pathlib.Path(folder)
     path.mkdir(parents=True, exist_ok=True)
@@ -259,6 +259,9 @@ def _stem(name: str, taken: list[str]) -> str:
 
 
 def _label(key: Any) -> str:
-    """Returns a key on one line, never empty: the projector drops those."""
+    """Returns a key on one line; "(empty)" for a blank key.
+
+    The projector drops blank lines.
+    """
     text = re.sub(r"[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]", " ", str(key))
     return text if text.strip() else "(empty)"

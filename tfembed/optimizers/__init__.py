@@ -1,8 +1,9 @@
 """Update rules of embedding tables: immutable descriptions, one per file.
 
-The names, arguments and defaults of the first five are those of
-`tf.tpu.experimental.embedding`, whose objects are accepted wherever a rule is.
-The others are rules that TPUs support, but that API does not.
+The names, arguments and defaults of SGD, Adagrad, AdagradMomentum, Adam and
+FTRL are those of `tf.tpu.experimental.embedding`, whose objects are accepted
+wherever a rule is. CustomOptimizer applies a function of yours; RowWiseAdagrad
+is a rule of FBGEMM. The others are rules of TPUs that this API does not have.
 """
 
 from tfembed.optimizers.adadelta import Adadelta

@@ -28,8 +28,8 @@ class Yogi(interface.KeywordOptimizer):
     correction, as in `Adam`.
 
     Slots: v, from `initial_accumulator_value`, and m, from 0. beta_1 and beta_2
-    are in [0, 1), epsilon is positive; l1, l2, the regularization strengths, and
-    the initial value are not negative. The common parameters are those of
+    are in [0, 1), epsilon is positive; the regularization strengths l1 and l2
+    and the initial value are not negative. The common parameters are those of
     `Optimizer`, by keyword.
 
     Raises:

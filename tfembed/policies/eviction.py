@@ -144,7 +144,8 @@ def check_limit(limit: object) -> float:
     """Converts `limit` to a float.
 
     Raises:
-      tfembed.errors.ArgumentError: `limit` is not a number of at least 0.
+      tfembed.errors.ArgumentError: `limit` is not a finite number of at least
+        0.
     """
     number = checks.number(limit)
     if number is None or not 0 <= number < math.inf:

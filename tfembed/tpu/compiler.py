@@ -136,11 +136,11 @@ def costs_of(program: Any) -> Costs:
 
 
 def interconnect_bytes(text: str) -> tuple[int, int]:
-    """Returns bytes that leave a chip in an HLO's collectives; their number.
+    """Returns the bytes that a chip sends in collectives, and their number.
 
     With n chips, an all-to-all and an all-gather send (n - 1) / n of their
-    result, a reduce-scatter (n - 1) times its result, and an all-reduce 2 (n -
-    1) / n of its result.
+    result, a reduce-scatter (n - 1) times its result, an all-reduce
+    2 (n - 1) / n of its result, and a collective-permute its result.
     """
     total, count = 0.0, 0
     for match in _COLLECTIVE.finditer(text):

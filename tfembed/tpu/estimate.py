@@ -253,12 +253,14 @@ class Estimate:
       chips: the number of chips.
       fits: whether a chip has the memory for a step.
       bytes_per_chip: the bytes of a step: tables, slots, inputs, outputs,
-        temporaries, code. If it does not fit, only the known part.
+        temporaries, code. If the compiler refuses the step as too large, only
+        tables and slots; `interconnect_bytes`, `seconds` and `not_estimated`
+        are then None.
       memory_per_chip: the memory of a chip.
       table_bytes_per_chip: the bytes for tables and slots among these.
       interconnect_bytes: the bytes that a chip sends in a step of one round.
       seconds: the compiler's estimate of a step of one round, without the
-        model; None if it does not fit.
+        model.
       not_estimated: the number of ops without an estimate; `seconds` excludes
         them.
     """
@@ -356,7 +358,7 @@ class TablesStep:
             ) from None
 
     def _specs(self) -> list[tf.TensorSpec]:
-        """Specs of tables and slots, then per feature ids, weights, gradient."""
+        """Specs of tables and slots; then ids, weights, gradient by feature."""
         specs = [
             tf.TensorSpec(shape) for shapes in self._shapes for shape in shapes
         ]

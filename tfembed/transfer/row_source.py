@@ -46,7 +46,7 @@ class RowSource:
       rule: the update rule of the slots, by its name in the core; None:
         unknown.
       slot_widths: the widths of the slots by name.
-      left_out: a description of rows that have no key.
+      left_out: the names of rows that have no key.
       may_repeat: whether a key may come twice.
     """
 

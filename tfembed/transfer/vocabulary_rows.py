@@ -19,7 +19,7 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 def has_vocabulary(table: Any) -> bool:
-    """Whether `table` is a variable [vocabulary, dim] of numbers."""
+    """Whether `table` is a float32 variable [vocabulary, dim]."""
     shape = getattr(table, "shape", None)
     return (
         hasattr(table, "scatter_update")
@@ -78,7 +78,7 @@ class VocabularyRows:
             )
 
     def lookup(self, ids: tf.Tensor) -> tuple[tf.Tensor, None]:
-        """Returns the rows of `ids` [n], [n, dim]."""
+        """Returns (rows [n, dim], None) for `ids` [n]."""
         return tf.constant(gather_rows(self._variable, ids.numpy())), None
 
     def upsert(self, ids: tf.Tensor, rows: tf.Tensor) -> None:

@@ -56,7 +56,7 @@ class WarmStart:
       slots_kept: by slot of the table, the source's slot that it started with.
       slots_new: the slots of the table that were initialized.
       slots_dropped: the slots of the source that the table does not use.
-      left_out: a description of rows of the source without a key.
+      left_out: the names of rows of the source that have no key.
       repeated: the number of rows that a later row of the same key replaced.
     """
 

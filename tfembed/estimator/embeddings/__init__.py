@@ -1,1 +1,1 @@
-"""Embedding tables of a TPUEstimator: EmbeddingConfigSpec, HostTables, TpuTables."""
+"""Embedding tables of a TPUEstimator, in host memory or in a TPU's engine."""

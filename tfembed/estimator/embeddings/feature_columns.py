@@ -118,7 +118,10 @@ def _configs(column: Any, table: str) -> tuple[TableConfig, FeatureConfig]:
 def _check_shared(
     name: str, known: TableConfig | None, config: TableConfig
 ) -> None:
-    """Raises an error if columns describe a shared table differently."""
+    """Raises an error if columns describe a shared table differently.
+
+    Only tables without a vocabulary are compared.
+    """
     if known is not None and config.vocabulary_size is None and known != config:
         raise errors.ArgumentError(
             f"Two embedding columns describe the table '{name}' differently: "
@@ -254,6 +257,7 @@ class EmbeddingColumn(
         """Returns the activations, [B, dimension].
 
         Raises:
+          tfembed.errors.ArgumentError: the column is a sequence column.
           tfembed.errors.StateError: no estimator has looked up the feature.
         """
         if self.feature_config.max_sequence_length:

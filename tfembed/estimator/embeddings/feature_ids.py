@@ -402,7 +402,7 @@ def _weights(
     indices: tf.Tensor,
     has_vocabulary: bool,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns each row's factor, float32 [n], and whether it was used."""
+    """Returns each id's factor, float32 [n], and whether it is used, bool."""
     weights = ids.weights
     if weights.shape[0] == 0:  # Features without weights have shape [0].
         weights = tf.ones(tf.shape(ids.ids), tf.float32)

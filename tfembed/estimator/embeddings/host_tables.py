@@ -277,7 +277,7 @@ class HostTables:
     def look_up(
         self, features: Sequence[Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
-        """Replaces ids by activations in the features.
+        """Returns features with activations in place of ids.
 
         Removes weights, and adds the lengths of sequences under the keys of
         sequence columns.
@@ -317,7 +317,7 @@ class HostTables:
         return found
 
     def capture(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Makes the gradients of activations be stored when they are computed.
+        """Returns features that store the activations' gradients once computed.
 
         Called in the step of a replica, before the model_fn. Computing
         gradients of a feature a second time raises a StateError.
@@ -577,7 +577,11 @@ class HostTables:
     def _of_core(
         self, turn: int, tables: Sequence[int]
     ) -> tuple[list[ops.FeatureIds], list[ops.FeaturePlan]]:
-        """Returns the ids whose rows a replica updates in this turn."""
+        """Returns the ids whose rows the cores update in a turn, and plans.
+
+        In each turn, a core has rows that no other core updates. Other tables'
+        ids are unchanged.
+        """
         num_features = len(self._readers)
         features, combined = [], []
         plans = self._plans * self._num_replicas
@@ -648,7 +652,7 @@ class HostTables:
 def _placed(
     configs: Mapping[str, TableConfig], servers: Sequence[str]
 ) -> dict[str, list[str]]:
-    """Assigns devices to each table's shards, equally in a whole cluster.
+    """Assigns devices to each table's shards; all workers get the same result.
 
     A table without a vocabulary has a shard on each server. One with a
     vocabulary is split into as many parts as have `LEAST_BYTES` each; the

@@ -56,8 +56,8 @@ class TPUConfig(
       iterations_per_loop: The number of steps between two returns to the host,
         where hooks run; or a time: "30s", "5m" or "1h". An evaluation of N
         steps runs them all in one loop.
-      num_shards: The number of replicas. On a TPU it must equal the TPU's
-        number, if given; elsewhere this number of replicas is simulated.
+      num_shards: The number of replicas. On a TPU it must be None or the
+        number that the TPU has; elsewhere this number is simulated.
       num_cores_per_replica: The number of cores of one replica of a
         model-parallel model: 1, 2, 4, ... 128.
       per_host_input_for_training: An `InputPipelineConfig` other than SLICED.

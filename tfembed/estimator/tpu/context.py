@@ -87,7 +87,8 @@ def find_system(config: RunConfig, master: str) -> TPUSystem:
     Raises:
       tfembed.errors.StateError: (also RuntimeError) there is no TPU, but
         `RunConfig(require_tpu=True)` asks for one.
-      tfembed.errors.ArgumentError: an environment variable is not a number.
+      tfembed.errors.ArgumentError: an environment variable is not a positive
+        number, or the simulated cores cannot be shared evenly by the hosts.
     """
     tpu_config = config.tpu_config
     per_replica = tpu_config.num_cores_per_replica
@@ -169,7 +170,7 @@ def _query(config: RunConfig, master: str, *, with_topology: bool) -> Any:
 def simulated_topology(cores: int, hosts: int, per_replica: int) -> Any:
     """Makes a mesh in which the cores of each replica are neighbours.
 
-    Returns None if the replicas do not divide `cores` evenly.
+    Returns None if `per_replica` or `hosts` does not divide `cores`.
     """
     if cores % per_replica or cores % hosts:
         return None
@@ -563,7 +564,13 @@ class ModeContext:
 
 @dataclasses.dataclass(frozen=True)
 class Invocation:
-    """One call of input_fn: its host, its number, and the replicas it feeds."""
+    """One call of input_fn.
+
+    Attributes:
+      device: the CPU device of the host.
+      host: the number of the host.
+      index: the number of the call, from 0.
+    """
 
     device: str
     host: int
@@ -585,7 +592,7 @@ class TPUContext:
         self._invocation = invocation
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TPUContext:
-        """Returns itself, which is immutable: each call copies its params."""
+        """Returns a shallow copy: params are copied for each call."""
         return copy.copy(self)
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:

@@ -41,6 +41,9 @@ class ErrorRendezvous:
     ) -> None:
         """Records an error of `source`.
 
+        AbortedError and UnavailableError are not recorded: a session recovers
+        from them.
+
         Args:
           source: the name of the thread, for instance "infeed".
           exc_info: the value of `sys.exc_info()`.

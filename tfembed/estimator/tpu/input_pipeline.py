@@ -274,7 +274,7 @@ def _given(result: Any) -> ReplicaBatch:
 
 
 def named(structure: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields each tensor of a structure, with its path."""
+    """Yields (path, tensor) for each tensor of a structure."""
     if structure is None:
         return
     if isinstance(structure, Mapping):
@@ -357,7 +357,7 @@ def split_batch(
 
     Raises:
       tfembed.errors.ArgumentError: (also ValueError) the parts would differ in
-        size.
+        size, or `batch_axis` does not fit the tensors.
     """
     if count == 1:
         return [batch]

@@ -285,8 +285,9 @@ def pad_dataset(
         may have more data.
 
     Returns:
-      A dataset of dicts with `features`, `labels` if given, and, unless all
-      sizes are static, `mask` [batch_size]: 1 for a row of padding.
+      A dataset of dicts with `features`, `labels` if given, and `mask`
+      [batch_size]: 1 for a row of padding, else 0. There is no mask if all
+      sizes are static and no batches are added.
     """
 
     def add(is_extra: bool) -> Callable[..., Any]:

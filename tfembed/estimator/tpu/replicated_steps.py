@@ -409,6 +409,8 @@ def refusing_captures(what: str, graph: Any, ops: frozenset[Any]) -> Any:
 def make_scaffold(spec: Any, replica_ops: frozenset[Any]) -> Any:
     """Returns the result of scaffold_fn, which must not use replicas' tensors.
 
+    Without a scaffold_fn the result is None.
+
     Raises:
       tfembed.errors.ArgumentError: (also ValueError) the result uses such
         tensors, or is None.

@@ -184,8 +184,9 @@ class TPUEstimatorSpec(
       export_outputs: A dict of `ExportOutput` by signature name.
       scaffold_fn: Returns a `tf.compat.v1.train.Scaffold`. It must not use
         tensors of the model_fn.
-      host_call: `(function, tensors)`, called for each step. The function
-        returns ops that run on the host, for instance those of `tf.summary`.
+      host_call: `(function, tensors)`. The function is called once, when the
+        graph is built, and returns ops that run on the host with each step,
+        for instance those of `tf.summary`.
       training_hooks, evaluation_hooks, prediction_hooks: The hooks of a mode.
         They must not use tensors of the model_fn.
 

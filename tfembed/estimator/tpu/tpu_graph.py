@@ -1,6 +1,7 @@
 """Builds a step of all replicas as a program of a real TPU.
 
-    host, each step:    inputs -> InfeedEnqueueTuple, OutfeedDequeueTuple -> outputs
+    host, each step:    inputs -> InfeedEnqueueTuple,
+                        OutfeedDequeueTuple -> outputs
     program, each loop: while i < iterations:
                           InfeedDequeueTuple -> step -> OutfeedEnqueueTuple
     host, last step:    waits for the program's end, when variables are written
@@ -42,9 +43,8 @@ def replicate_on_tpu(
     """Adds a step to the graph as a TPU's program for all replicas.
 
     Args:
-      step: a function of the input tensors of a replica, called once or,
-        without loops, once for all replicas. It returns a structure of tensors
-        and operations.
+      step: a function of the input tensors of a replica, called once for all
+        replicas. It returns a structure of tensors and operations.
       inputs: the tensors of each replica, on its host.
       context: gives the cores and hosts of the replicas.
       in_loops: whether one run of the program makes all steps of a loop; the
@@ -55,9 +55,10 @@ def replicate_on_tpu(
       The replicas, and the hooks that a session needs to run them.
 
     Raises:
-      tfembed.errors.ArgumentError: (also ValueError) an input or output tensor
-        has no static shape.
-      tfembed.errors.DtypeError: (also TypeError) an output is a string.
+      tfembed.errors.ArgumentError: (also ValueError) the step returns no
+        tensor, or in loops a tensor without a static shape.
+      tfembed.errors.DtypeError: (also TypeError) in loops, an output is a
+        string.
       tfembed.errors.UnsupportedError: the configuration splits features over
         the cores of a replica.
     """

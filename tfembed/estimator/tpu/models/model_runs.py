@@ -313,7 +313,13 @@ class _Training:
     def until(
         self, iterators: Sequence[Any], goal: int | None, sigterm: Any
     ) -> Any:
-        """Trains until a step is reached or the data end."""
+        """Trains until a step is reached, the data end, or training is stopped.
+
+        Callbacks, listeners and SIGTERM stop training after a loop.
+
+        Returns:
+          The loss of the last step; None without a step.
+        """
         loss, first = None, self._state.step
         for listener in self._listeners:
             listener.begin()

@@ -73,7 +73,7 @@ class ModelState:
         return int(self.global_step.numpy())
 
     def build(self, inputs: ReplicaInput) -> None:
-        """Makes all variables, and traces the functions for this input."""
+        """Sets the input of the steps; the first call makes all variables."""
         self._inputs = inputs
         if self._is_built:
             return
@@ -129,9 +129,8 @@ class ModelState:
 
         Args:
           checkpoint: The path of the checkpoint.
-          step_too: Whether to restore the step and the slots too, so that
-            training resumes; else only the model's variables and the tables'
-            rows.
+          step_too: Whether to restore the step and the optimizer too, so that
+            training resumes; else only the model's variables and the tables.
 
         Raises:
           tfembed.errors.CheckpointError: (also ValueError) the checkpoint

@@ -23,7 +23,8 @@ from tfembed.ops.private import converted
 class TrainedModel(abc.ABC):
     """A model, its loss, its optimizer and its metrics.
 
-    All methods except `metrics` are called in a replica of a strategy.
+    All methods except `metrics` and `reset_metrics` are called in a replica of
+    a strategy.
 
     Attributes:
       model: The result of `make_model`.
