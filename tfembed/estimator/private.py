@@ -322,7 +322,7 @@ def _with_outer(context: Any) -> list[Any]:
 def mark_values(context: Any, op: tf.Operation) -> None:
     """Marks an op's outputs as values of a context and of those around it.
 
-    Adds the op to the outermost of these contexts, too.
+    The next outer context also gets the op, as an inner op.
     """
     names = [tensor.name for tensor in op.outputs]
     around = context

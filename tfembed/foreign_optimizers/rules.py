@@ -169,7 +169,7 @@ class RowRule(abc.ABC):
         """Takes one step; returns the rows after it.
 
         Args:
-          tables: distinct rows of each table, which comes once.
+          tables: the distinct rows of each table; a table comes once.
           rate: the learning rate; None: the optimizer's own.
         """
 

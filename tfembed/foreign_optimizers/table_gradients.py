@@ -143,8 +143,8 @@ class GradientClipping:
 
     Attributes:
       loss_scale: a number by which gradients are divided first.
-      clipvalue: a limit to which each element is clipped, before norms are
-        taken.
+      clipvalue: each element is clipped to [-clipvalue, clipvalue], before
+        norms are taken.
       clipnorm: the maximum norm of each variable's gradient.
       global_clipnorm: the maximum norm of all gradients together.
     """

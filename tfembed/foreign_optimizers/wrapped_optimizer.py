@@ -92,9 +92,9 @@ def counter(name: str) -> tf.Variable:
 def lasting_name(opt: Any, name: str) -> str:
     """Returns a Keras optimizer's name for files and checkpoints, unnumbered.
 
-    Keras numbers the optimizers of a class without a given name ("adagrad_2"
-    is the third one in the process); from 3.15 on its own classes too. The
-    result has no number, and Keras' own classes have the names of 3.12. A
+    Keras numbers optimizers that were given no name ("adagrad_2" is the third
+    of its class in the process); those of its own classes only from 3.15 on.
+    The result has no number, and Keras' own classes have the names of 3.12. A
     given name is unchanged.
 
     Args:
@@ -121,7 +121,7 @@ def lasting_name(opt: Any, name: str) -> str:
 
 
 def _was_numbered(cls: type, plain: str, number: int, is_named: bool) -> bool:
-    """Whether Keras made the name of `plain`, the class' name, and a number."""
+    """Whether Keras made the name from `plain`, the class' name, and `number`."""
     if any(_is_of_keras_3(one) for one in cls.__mro__):
         return number < private.keras_numbered(plain)
     return not is_named  # tf_keras numbers all default names.

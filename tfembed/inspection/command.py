@@ -460,7 +460,7 @@ def _show_top(saved: SavedTables, options: argparse.Namespace) -> int:
 def _ranked(
     saved: SavedTables, options: argparse.Namespace
 ) -> list[SavedTable]:
-    """Returns the tables that have this order; of one table, the table."""
+    """Returns the tables that have this order; a single table in any case."""
     tables = _tables(saved, options.table)
     if len(tables) == 1:
         return tables

@@ -36,7 +36,7 @@ class Difference:
       come: the number of keys that only the second file has.
       kept: the number of keys that both files have.
       unchanged: the number of kept rows that are the same.
-      some_gone, some_come: the smallest keys of these.
+      some_gone, some_come: the smallest of the keys gone, and come.
       most_moved: (distance, key) of the rows that moved most, the largest
         first.
       moved: the number of rows by distance, in the bins of `quantile`; None

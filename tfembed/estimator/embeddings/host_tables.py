@@ -199,9 +199,9 @@ class HostTables:
     optimizers give them on a CPU, so that both can read the same checkpoints.
 
     In a graph with a replica_device_setter, tables are on its parameter
-    servers: the rows of large tables, and of tables without a vocabulary, are
-    on all servers, another table's rows on one. A step sends each server one
-    request, and updates all rows of a server at once.
+    servers: the rows of a table without a vocabulary on all servers, those of
+    a large table on several, those of another table on one. A step sends each
+    server one request, and updates all rows of a server at once.
 
     Args:
       spec: the EmbeddingConfigSpec with the features and tables.
