@@ -79,6 +79,7 @@ def csv(
     Raises:
       DataError: a file does not exist, or a header lacks a column.
       ArgumentError: an argument is not as described.
+      UnsupportedError: tensorflow-io is needed and cannot be imported.
     """
     paths = _paths(files)
     kinds = _kinds(columns, label)

@@ -221,6 +221,7 @@ class Estimator:
         Raises:
           ValueError: `steps` or `max_steps` is not positive, or both are
             given, or this task of the cluster does not train.
+          RuntimeError: No files can be created in `model_dir`.
         """
         if not self._has_to_train(steps, max_steps):
             return self

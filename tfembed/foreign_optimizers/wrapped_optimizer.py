@@ -121,7 +121,7 @@ def lasting_name(opt: Any, name: str) -> str:
 
 
 def _was_numbered(cls: type, plain: str, number: int, is_named: bool) -> bool:
-    """Whether Keras made the name from `plain`, the class' name, and `number`."""
+    """Whether Keras made a name from the class' name, `plain`, and a number."""
     if any(_is_of_keras_3(one) for one in cls.__mro__):
         return number < private.keras_numbered(plain)
     return not is_named  # tf_keras numbers all default names.

@@ -172,6 +172,7 @@ class SavedTable:
         rows.
 
         Raises:
+          tfembed.errors.DtypeError: a key has another type than the table's.
           tfembed.errors.CheckpointError: the file is damaged.
         """
         places = self.places(keys)

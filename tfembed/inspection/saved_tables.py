@@ -233,6 +233,7 @@ def open_saved(
     Raises:
       tfembed.errors.CheckpointError: the file is missing, damaged or of
         another kind.
+      tfembed.errors.UnsupportedError: h5py, for `.weights.h5`, is missing.
     """
     text = os.fspath(path)
     if "://" in text:

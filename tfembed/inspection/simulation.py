@@ -277,7 +277,9 @@ def simulate(
         or a file has several tables and `table` is None.
       tfembed.errors.ArgumentError: a choice has other arguments, or a log
         cannot simulate it: SmallestNorm depends on trained rows, seconds on the
-        time of training, and a log has no checkpoints to expire at.
+        time of training, and a log has no checkpoints to expire at. Or an
+        object has several tables, or the table lacks the counters.
+      tfembed.errors.UnsupportedError: the call is in a tf.function or a graph.
 
     Example:
       print(tfembed.policies.simulate(ids, {

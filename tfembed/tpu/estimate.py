@@ -119,7 +119,8 @@ def estimate(
     Raises:
       tfembed.errors.ArgumentError: the compiler does not know the topology,
         the tables exceed the memory of all chips, a table has no vocabulary,
-        or a number is below 1.
+        a number is below 1, `ids` has an unknown feature, or `python` is not
+        found.
       tfembed.errors.UnsupportedError: wheels or XLA kernels are missing, or
         engine="xla" cannot hold a table.
     """
