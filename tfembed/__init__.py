@@ -120,7 +120,7 @@ _NAMES = {"health": "tfembed.inspection.health"}
 
 
 def __getattr__(name: str) -> object:
-    """Imports rooms and functions that few programs need, on first use."""
+    """Imports packages and functions that few programs need, on first use."""
     if name in _MODULES:
         return _importlib.import_module(f"tfembed.{name}")
     if name in _NAMES:

@@ -111,7 +111,7 @@ def rows(what: str, keys: tf.Tensor, rows: tf.Tensor, dim: int) -> None:
 def run_shape(
     tensor: tf.Tensor, expected: tf.Tensor, text: str
 ) -> list[tf.Operation]:
-    """Makes ops that fail at run time if `tensor` has not the shape `expected`.
+    """Makes ops that fail at run time unless `tensor` has the shape `expected`.
 
     The rank has its own check, since comparing shapes of different ranks
     broadcasts them: [2] would pass for [2, 2].

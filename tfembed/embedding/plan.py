@@ -63,7 +63,7 @@ class EmbeddingPlan:
         return [self.dims[table] for table in self.table_ids]
 
     def dim(self, feature: int) -> int:
-        """The width of a feature's table."""
+        """Returns the width of a feature's table."""
         return self.feature_dims[feature]
 
     def subset(self, tables: Sequence[int]) -> EmbeddingPlan:

@@ -38,6 +38,7 @@ class OwnRates:
 
     Attributes:
       own: the names of the tables.
+      following: the names of tables that follow the model; none.
     """
 
     own: tuple[str, ...]

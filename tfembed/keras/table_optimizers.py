@@ -123,7 +123,7 @@ def described(optimizer: Any) -> Any:
 
 
 def _no_rule(optimizer: Any, options: list[str]) -> str:
-    """Says what stands in an optimizer's way, what is allowed, what to do."""
+    """Returns the text of the error for an optimizer without an update rule."""
     name = type(optimizer).__name__
     given = ", ".join(f"{one}={getattr(optimizer, one)!r}" for one in options)
     does = (

@@ -216,10 +216,11 @@ class TableSurvey(NamedTuple):
 
     Attributes:
       keys: the keys of the rows, [n].
-      norms: the norms of their values, double [n].
+      norms: the Euclidean norms of their values, double [n]; -1 with a NaN.
       worth: the worth by the table's eviction policy, double [n], or [0]
         without one.
-      trained: whether training, or another write, changed the row: bool [n].
+      trained: whether the slots, or without slots the value, differ from a new
+        row's: bool [n].
       counts: int64 [18].
     """
 

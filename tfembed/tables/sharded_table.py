@@ -62,7 +62,7 @@ class ShardOptions:
     value_dtype: str = "float32"
 
     def to_json(self) -> dict[str, Any]:
-        """A form that `from_json` reads."""
+        """Returns the fields in a form that `from_json` reads."""
         return dataclasses.asdict(self)
 
     @classmethod

@@ -26,6 +26,8 @@ class StringOptions:
       name: the table's name.
       dim: strings per row.
       missing: the row of missing keys, each string's bytes as hexadecimal text.
+      key_dtype, value_dtype: the names of the table's dtypes.
+      seed: 0; no row is drawn.
     """
 
     name: str
@@ -36,11 +38,11 @@ class StringOptions:
     seed: int = 0  # No row is drawn.
 
     def missing_row(self) -> list[bytes]:
-        """The row of missing keys."""
+        """Returns the row of missing keys."""
         return [bytes.fromhex(text) for text in self.missing]
 
     def to_json(self) -> dict[str, Any]:
-        """A form that `from_json` reads."""
+        """Returns the fields in a form that `from_json` reads."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -275,7 +277,7 @@ class StringTable(ShardedTable):
     def replace(
         self, keys: tf.Tensor, columns: Sequence[tf.Tensor]
     ) -> tf.Operation:
-        """See `HashTable.replace`."""
+        """Replaces the content of the table, as `HashTable.replace`."""
         (values,) = columns
         with tf.control_dependencies([self.clear()]):
             return self.upsert(keys, values)

@@ -174,7 +174,7 @@ class KeptValue(np.ndarray[Any, Any]):
 
 
 def value_with_rows(value: Any, tables: WeightTables) -> KeptValue:
-    """A weight's array, with the rows that its tables hold now."""
+    """Returns a weight's array, with the rows that its tables hold now."""
     return _with_rows(value, KeptRows(tables))
 
 

@@ -209,7 +209,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
             variable.assign(value)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of `DynamicEmbeddingOptimizer`."""
+        """Returns the arguments of `DynamicEmbeddingOptimizer`."""
         inner = keras.saving.serialize_keras_object(self.inner_optimizer)
         named = inner["config"]
         if "name" in named:

@@ -421,7 +421,7 @@ def saveables(saveable: TableSaveable) -> dict[str, Callable[..., Any]]:
 
 
 def _note_dtypes(table: HashTable) -> dict[str, tf.DType]:
-    """The dtypes of the tensors of `table`, by name; none without a policy."""
+    """Returns the dtypes of a table's notes by name; {} without a policy."""
     if table.admission is None and table.eviction is None:
         return {}
     return {

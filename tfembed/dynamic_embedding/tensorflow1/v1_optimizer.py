@@ -122,7 +122,7 @@ class V1TableOptimizer(TableTrainer):
         )
 
     def get_name(self) -> str:
-        """The optimizer's name."""
+        """Returns the optimizer's name."""
         return self._wrapped.name
 
     def __getattr__(self, name: str) -> Any:

@@ -205,7 +205,7 @@ class SlotVariable:
         return self.params.size(index, name)
 
     def remove(self, keys: Any, name: str | None = None) -> None:
-        """A slot goes with its row: raises UnsupportedError."""
+        """Raises UnsupportedError: a slot is removed with its row."""
         del keys, name
         self._refuse("remove")
 

@@ -209,10 +209,11 @@ def check_xla_replicas() -> None:
 
 
 def check_xla_plan(plan: EmbeddingPlan, nonfinite: str) -> None:
-    """Checks tables and what to do with rows that are not finite.
+    """Checks that programs of the xla engine can have the tables.
 
     Raises:
-      tfembed.errors.UnsupportedError: what no compiled program can do.
+      tfembed.errors.UnsupportedError: an option of a table that is not
+        compiled, or nonfinite="refuse".
       tfembed.errors.ArgumentError: tables that are larger than the memory.
     """
     if nonfinite == "refuse":
@@ -232,7 +233,7 @@ def check_xla_plan(plan: EmbeddingPlan, nonfinite: str) -> None:
 
 
 def not_compiled(config: Any, rule: Any, strategy: Any) -> str | None:
-    """The feature of a fixed-size table that no program has; None: nothing."""
+    """Returns the option of a table that no program compiles, or None."""
     creates = rule is not None and rule.slot_variable_creation_fn
     if creates and is_tpu(strategy):
         return "slot_variable_creation_fn"

@@ -99,7 +99,7 @@ def as_ids(value: Any, table: Any, path: str) -> Any:
 
 
 def as_weights(value: Any, table: Any, path: str) -> Any:
-    """Converts weights to a float32 tensor; else as `as_ids`."""
+    """Converts weights to a float32 tensor, as `as_ids` converts ids."""
     del table
 
     def make(weights: Any) -> tf.Tensor:

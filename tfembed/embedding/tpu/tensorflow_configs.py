@@ -130,7 +130,7 @@ def config_proto(
     rates: list[Any],
     is_pipelined: bool,
 ) -> Any:
-    """The TPUEmbeddingConfiguration that TensorFlow makes of the same configs.
+    """Makes the TPUEmbeddingConfiguration that TensorFlow makes of the configs.
 
     Under other strategies than a TPUStrategy it is that of a TPU with one host
     and as many cores as there are replicas.
@@ -183,12 +183,12 @@ def configuration(
     num_hosts: int,
     num_cores: int,
 ) -> Any:
-    """A TPUEmbeddingConfiguration for training.
+    """Makes a TPUEmbeddingConfiguration for training.
 
     Args:
       tables: TensorFlow's TableConfigs.
-      features: of each its name, the place of its table, and the shape of its
-        ids on a core.
+      features: per feature its name, the index of its table, and the shape of
+        its ids on a core.
       rates: the functions that give learning rates, in the order of their tags.
       num_hosts, num_cores: of the whole system.
     """

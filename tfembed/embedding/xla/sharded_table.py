@@ -89,7 +89,7 @@ class ShardedTable(private.Folder):
             )
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """The rows as an array; eager only."""
+        """Returns the rows as an array; eager only."""
         rows: np.ndarray[Any, Any] = self.read_value().numpy()
         return rows
 
@@ -150,7 +150,7 @@ tf.register_tensor_conversion_function(ShardedTable, _as_tensor)
 
 
 class ShardedVariables:
-    """Makes them for one object.
+    """Makes sharded variables and tables for one object.
 
     Args:
       owner: the trackable object that saves the tables.
@@ -167,12 +167,12 @@ class ShardedVariables:
         name: str,
         aggregation: Any = tf.VariableAggregation.ONLY_FIRST_REPLICA,
     ) -> Any:
-        """A variable that nothing keeps alike on the replicas.
+        """Makes a variable with a value of its own on each replica.
 
         Args:
           initial_value: the initial value of all shards.
-          name: the variable's.
-          aggregation: what a read outside of strategy.run gives.
+          name: the name of the variable.
+          aggregation: how a read outside of strategy.run combines the values.
         """
         with self._strategy.scope():
             return tf.Variable(
@@ -192,7 +192,7 @@ class ShardedVariables:
         initializer: Callable[..., tf.Tensor],
         kind: Callable[..., Any] = ShardedTable,
     ) -> Any:
-        """A table in such a variable, filled, and saved by the owner.
+        """Makes a table in a variable of `per_replica`, filled and saved.
 
         Args:
           variable: the variable of a whole stack.

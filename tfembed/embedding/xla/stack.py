@@ -66,7 +66,7 @@ class Stack:
         return sum(self.table_rows)
 
     def shapes(self) -> list[tuple[int, int]]:
-        """The shapes of the values, then of each slot."""
+        """Returns the shape of the values, then that of each slot."""
         shape = (self.rows, self.width)
         if self.rule is None:
             return [shape]
@@ -74,7 +74,7 @@ class Stack:
         return [shape, *slots]
 
     def first(self, table: int) -> int:
-        """The first row of a table in the stack."""
+        """Returns the first row of a table in the stack."""
         return sum(self.table_rows[: self.tables.index(table)])
 
     def ids(self, table: int, ids: tf.Tensor) -> tf.Tensor:

@@ -88,7 +88,7 @@ class LayerTables(tf.__internal__.tracking.AutoTrackable):
         return rates.hidden(missing)
 
     def weight_tables(self) -> kept_rows.WeightTables:
-        """The tables, for `get_weights` and `set_weights`."""
+        """Returns the tables, for `get_weights` and `set_weights`."""
         names = [c.name for c in self.embedding.embedding_tables]
         alone = tf.__internal__.tracking.AutoTrackable()
         alone.embedding = tf.__internal__.tracking.AutoTrackable()
@@ -373,7 +373,7 @@ class DistributedEmbedding(keras.layers.Layer):
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Calls the layer as Keras does; a packed batch becomes a dict.
 
-        Keras takes tensors and arrays alone: ids in lists become tensors here.
+        Keras takes only tensors and arrays: ids in lists become tensors here.
         """
         if isinstance(inputs, embedding.PackedFeatures):
             inputs = packed_inputs.as_inputs(inputs)

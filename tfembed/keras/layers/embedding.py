@@ -239,7 +239,7 @@ class Embedding(keras.layers.Layer):
         return table_count([("", self.table)])
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the layer.
+        """Returns the arguments of the layer.
 
         Raises:
           tfembed.errors.ArgumentError: functions among them that are not
