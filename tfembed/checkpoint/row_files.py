@@ -166,12 +166,12 @@ def load(
     """Reads pairs of files in chunks, one pair after the other.
 
     Everything is checked before the first row is written: the files, and in a
-    first pass the shards that a partitioner gives the keys. Files of at most
-    64 MB are read as a whole first, except files of strings that would take
-    more memory than 64 MB and four times their size. If larger files fail on
-    their second read, the rows before the failure are loaded. A table of
-    bounded size gets at most as many rows at a time as each of its shards may
-    hold.
+    first pass the shards that a partitioner gives the keys. Files of at most 64
+    MB together are read as a whole first, except files of strings that would
+    take more memory than 64 MB and more than four times their size. If larger
+    files fail on their second read, the rows before the failure are loaded. A
+    table of bounded size gets at most as many rows at a time as each of its
+    shards may hold.
 
     Args:
       table: the table to load into, with its dtypes and width.

@@ -457,8 +457,9 @@ class Variable(
 
         Each row goes to its partitioner's shard, whichever file it is in. All
         files are checked before the first row is written; files of at most 64
-        MB are also read before that (rows of strings may take at most 64 MB
-        plus four times the files).
+        MB together are also read before that (unless their keys are strings
+        that would take more memory than 64 MB and more than four times the
+        files).
 
         Args:
           dirpath, proc_size, proc_rank, dirpath_env, name: as for
