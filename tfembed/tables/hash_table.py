@@ -1085,7 +1085,7 @@ class HashTable(ShardedTable):
                         if slot in row_wise
                     ],
                 )
-                for handle in self.handles
+                for handle in [shard.resource_handle for shard in self.shards]
             ]
         except tf.errors.FailedPreconditionError as error:
             raise errors.ArgumentError(
