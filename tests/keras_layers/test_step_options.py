@@ -66,6 +66,29 @@ def test_the_scale_of_the_models_loss_is_taken_back_in_fit(
     np.testing.assert_allclose(found, np.full([4, 2], 0.125), 1e-3)
 
 
+def scaled_sgd():
+    return keras.optimizers.SGD(loss_scale_factor=64.0)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [scaled_sgd, lambda: de.DynamicEmbeddingOptimizer(scaled_sgd())],
+    ids=["keras", "dynamic_embedding"],
+)
+def test_an_embedding_with_its_own_optimizer_takes_the_scale_back(optimizer):
+    layer = Embedding(
+        2, optimizer=tfembed.SGD(0.5), embeddings_initializer="zeros"
+    )
+    model = keras.Sequential([keras.Input((), dtype="int64"), layer])
+    model.compile(optimizer(), "mse", run_eagerly=True)
+
+    model.fit(np.arange(4), np.ones([4, 2]), batch_size=4, verbose=0)
+
+    np.testing.assert_allclose(
+        model.predict(np.arange(4), verbose=0), np.full([4, 2], 0.125), 1e-6
+    )
+
+
 def one_of_each():
     return [
         DistributedEmbedding(

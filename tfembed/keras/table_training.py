@@ -61,6 +61,7 @@ class TableTraining:
         if self.own is not None:
             if (optimizer := optimizer_stepping()) is not None:
                 self._model.note(optimizer)
+                gradient = _unscaled(gradient, optimizer.loss_scale_factor)
             self.own.apply_gradients([(gradient, self._layer.params)])
             return
         optimizer = optimizer_stepping()
@@ -101,3 +102,15 @@ class TableTraining:
                 )
             self._followed = (optimizer, TableOptimizer(optimizer))
         return self._followed[1]
+
+
+def _unscaled(
+    gradient: tf.IndexedSlices, factor: float | None
+) -> tf.IndexedSlices:
+    """Divides by the `loss_scale_factor` of the optimizer that takes the step.
+
+    Keras divides the gradients of other weights alone.
+    """
+    if not factor:
+        return gradient
+    return tf.IndexedSlices(gradient.values / factor, gradient.indices)

@@ -106,11 +106,16 @@ def asked_for_jit(model: Any) -> bool:
 
 
 def optimizer_stepping() -> Any:
-    """Returns the optimizer whose `apply` is running in this thread, or None.
+    """Returns the optimizer whose step runs in this thread, or None.
 
     Inside of a LossScaleOptimizer it is the wrapped optimizer.
     """
-    return next(models_running(keras.optimizers.Optimizer.apply), None)
+    scaler = keras.optimizers.LossScaleOptimizer
+    for frame in running_frames():
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, keras.optimizers.Optimizer):
+            return None if isinstance(caller, scaler) else caller
+    return None
 
 
 def loss_scaler_stepping() -> Any:
