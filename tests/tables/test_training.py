@@ -228,6 +228,18 @@ def test_another_optimizer_may_take_the_place_of_the_first(table):
     assert table.lookup([4])[0][0, 0] < before[0, 0]
 
 
+def test_an_update_during_which_the_table_is_detached_is_refused(table):
+    def detaching_rate():
+        table.detach()
+        return RATE
+
+    table.attach(optimizers.Adam(detaching_rate))
+
+    with pytest.raises(tf.errors.FailedPreconditionError, match="no slots"):
+        table.apply_gradients([4], np.ones([1, DIM]))
+    assert int(table.size()) == 0
+
+
 def test_a_table_that_is_detached_takes_any_optimizer(table):
     table.attach(optimizers.Adagrad(RATE))
     table.apply_gradients([4], np.ones([1, DIM]))

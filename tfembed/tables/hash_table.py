@@ -656,14 +656,15 @@ class HashTable(ShardedTable):
           tf.errors.InvalidArgumentError: shapes that do not fit, or a gradient
             that is refused. Nothing is changed.
         """
-        if self._optimizer is None:
+        optimizer = self._optimizer  # Another thread may detach it.
+        if optimizer is None:
             raise errors.StateError(
                 f"Table '{self.name}' has no optimizer; call `attach` first."
             )
-        if not getattr(self._optimizer, "is_fused", False):
+        if not getattr(optimizer, "is_fused", False):
             raise errors.StateError(
                 f"Table '{self.name}' is trained by the own update of "
-                f"{self._optimizer.rule_text().split()[0]}; call that "
+                f"{optimizer.rule_text().split()[0]}; call that "
                 "DynamicEmbeddingOptimizer's `apply_gradients`."
             )
         if self.is_drawn:
@@ -674,7 +675,7 @@ class HashTable(ShardedTable):
             )
         rate = learning_rate
         if rate is None:
-            rate = self._optimizer.learning_rate
+            rate = optimizer.learning_rate
         if rate is None or (callable(rate) and is_schedule(rate)):
             raise errors.StateError(
                 f"Table '{self.name}' has the learning rate {rate!r}, which is "
@@ -686,7 +687,7 @@ class HashTable(ShardedTable):
         )
         keys, rows = self._keys_and_rows(keys, gradients, tf.float32)
         rows = self._of_known_width(keys, rows)
-        if limits := [x for x in _norm_limits(self._optimizer) if x]:
+        if limits := [x for x in _norm_limits(optimizer) if x]:
             # The table is alone in this step, so both norms are over its rows.
             distinct, positions = tf.unique(tf.reshape(keys, [-1]))
             sums = tf.math.unsorted_segment_sum(
@@ -710,7 +711,7 @@ class HashTable(ShardedTable):
                     for i in range(n)
                 ],
                 [tf.reshape(x, [-1, self.dim]) for x in parts.split(rows)],
-                rules=[self._optimizer.rule_text()] * n,
+                rules=[optimizer.rule_text()] * n,
                 learning_rates=[rate] * n,
                 nonfinite=nonfinite,
             )
