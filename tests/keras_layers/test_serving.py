@@ -55,7 +55,8 @@ class ReadBySelf(keras.Model):
         self.dense = keras.layers.Dense(1)
 
     def call(self, ids):
-        rows = self.table.lookup(ids)
+        # Keras 3.15 traces the model with floats, too.
+        rows = self.table.lookup(tf.cast(ids, tf.int64))
         return self.dense(rows[0] if isinstance(rows, tuple) else rows)
 
 
