@@ -1073,7 +1073,7 @@ class HashTable(ShardedTable):
         try:
             return [
                 table_ops.set_slots(
-                    handle,
+                    shard.resource_handle,
                     owner=rule.split()[0],
                     names=optimizer.slot_names,
                     initial_values=[
@@ -1086,7 +1086,7 @@ class HashTable(ShardedTable):
                         if slot in row_wise
                     ],
                 )
-                for handle in [shard.resource_handle for shard in self.shards]
+                for shard in self.shards
             ]
         except tf.errors.FailedPreconditionError as error:
             raise errors.ArgumentError(

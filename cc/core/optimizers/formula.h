@@ -3,8 +3,8 @@
 
 #include "cc/core/simd/vector.h"
 
-// What the formulas of update rules have in common. A rule is a header of this
-// folder: a struct of its parameters, and a function Step() that is its
+// This header has the common part of all update rules. A rule is a header of
+// this folder: a struct of its parameters, and a function Step() that is its
 // formula. V stands for Vec there, or for whole tensors of a compiler; Rate for
 // float, or for a scalar of that compiler.
 //
@@ -26,8 +26,8 @@ struct CommonParameters {
   bool accumulate = true;
 };
 
-// How much of a mean stays in a step, and how much of what comes is added. Both
-// are rounded once: 1 - 0.999f is off by 1e-5.
+// The two weights of a moving average: of the old mean, and of the new value.
+// Both are rounded once: 1 - 0.999f is off by 1e-5.
 struct Decay {
   explicit constexpr Decay(double kept)
       : kept(static_cast<float>(kept)), added(static_cast<float>(1 - kept)) {}

@@ -5,11 +5,11 @@
 
 #include "absl/base/attributes.h"
 
-// Where rows are, for cc/core/simd too: simd/vector.h says why there is little
-// in this header, and little that it includes.
+// Addresses of rows. cc/core/simd includes this header too: simd/vector.h says
+// why there is little in this header, and little that it includes.
 namespace tfembed {
 
-// Where the rows of a RowStore are, for loops to keep in registers.
+// Finds the rows of a RowStore by number; small enough for registers.
 struct RowAddresses {
   float* const* slabs = nullptr;
   int64_t width = 0;  // In words of 4 bytes.

@@ -79,7 +79,7 @@ class ValueType {
   ElementKind kind_;
 };
 
-// How trained floats become the numbers of a row: rounded to the nearest, or,
+// Rounds trained floats to the numbers of a row: to the nearest, or,
 // so that changes smaller than half a last place are not lost, up or down by
 // chance with the right mean (stochastic rounding: Gupta et al. 2015, "Deep
 // learning with limited numerical precision"). Immutable; cheap to copy.

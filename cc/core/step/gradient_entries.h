@@ -82,7 +82,7 @@ struct EntryLayout {
   int64_t num_bags() const { return first_bag.back(); }
   int64_t num_ids() const { return first_occurrence.back(); }
 
-  // Whether a NarrowEntry suffices.
+  // Says whether the entries fit into NarrowEntry.
   bool is_narrow() const {
     return !is_weighted && kind != RankKind::kHashes &&
            (kind == RankKind::kParts ||

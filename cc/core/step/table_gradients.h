@@ -55,7 +55,7 @@ class TableGradients {
     IdRange ids;                    // Needed unless the sink is direct.
     bool accumulate = true;         // False: one "sum" per occurrence.
     int64_t max_tasks = 1;
-    // Whether Sort() keeps the sorted entries. If not, Read() sorts them into
+    // If true, Sort() keeps the sorted entries. If not, Read() sorts them into
     // the thread's scratch memory.
     bool keeps_sorted = false;
   };

@@ -48,7 +48,8 @@ class NarrowUpdate {
   uint64_t occurrence_ = 0;  // The last id's.
 };
 
-// Whether all rows exist already and need no room; see RowSink::rank_limit.
+// Says whether all rows exist already and need no room; see
+// RowSink::rank_limit.
 inline bool IsDirect(const RowSink& sink) { return sink.rank_limit() != 0; }
 
 // Updates the rows of one task of a step: while the rows of a block are
