@@ -245,8 +245,11 @@ absl::Status EmbeddingTable::DropSlots() {
   const WriterLock no_batches(&batches_);
   ExclusiveLocks locks(stripes_);
   const int64_t words = layout_.slot_words();
-  const absl::Status status = store_->Replace(layout_.slots_begin(), words, {});
-  if (!status.ok()) return status;
+  if (words > 0) {  // Else each row would be copied as it is.
+    const absl::Status status =
+        store_->Replace(layout_.slots_begin(), words, {});
+    if (!status.ok()) return status;
+  }
   slots_ = SlotLayout();
   layout_.num_slots = 0;
   layout_.row_wise = 0;
