@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import pathlib
 import re
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 
@@ -168,25 +171,89 @@ def test_a_saved_table_has_notes_of_its_own_policy_alone(tmp_path):
         )
 
 
-@pytest.mark.parametrize(
-    "log",
-    [
-        [1, 2, 3, 1, 1, 2],
-        np.array([[1, 2, 3], [1, 1, 2]], np.int32),
-        tf.constant([1, 2, 3, 1, 1, 2]),
-        ["a", "b", "c", "a", "a", "b"],
-        [[1, 2, 3], [1, 1, 2]],
-        [tf.ragged.constant([[1], [2, 3]]), tf.ragged.constant([[1, 1], [2]])],
-        tf.data.Dataset.from_tensor_slices([1, 2, 3, 1, 1, 2]).batch(3),
+IDS = [1, 2, 3, 1, 1, 2]
+SERIES = pd.Series(IDS, index=[9, 8, 7, 6, 5, 4])
+
+# The kind: what is iterated without being asked for its form, and so takes an
+# id for a step, or a column's name for an id. No other function of tfembed
+# takes steps; those that take ids read columns as arrays, but for `preprocess`
+# and `pack_features` (tests/keras_layers/test_packed_inputs.py).
+FLAT = {
+    "list": IDS,
+    "tuple": tuple(IDS),
+    "strings": ["a", "b", "c", "a", "a", "b"],
+    "deque": collections.deque(IDS),
+    "iterator": IDS,
+    "array": np.array(IDS, np.uint8),
+    "array of objects": np.array(list("abcaab"), object),
+    "tensor": tf.constant(IDS),
+    "tensors": [tf.constant(one) for one in IDS],
+    "series": SERIES,
+    "series of strings": SERIES.astype(str),
+    "nullable series": SERIES.astype("Int64"),
+    "categories": SERIES.astype("category"),
+    "index": pd.Index(IDS),
+    "arrow": pa.array(IDS),
+    "arrow chunks": pa.chunked_array([IDS[:2], IDS[2:]]),
+    "dataset": tf.data.Dataset.from_tensor_slices(IDS),
+}
+STEPS = {
+    "array": np.array([IDS[:3], IDS[3:]], np.int32),
+    "lists": [IDS[:3], IDS[3:]],
+    "ragged tensor": tf.ragged.constant([IDS[:3], IDS[3:]]),
+    "ragged tensors": [
+        tf.ragged.constant([[1], [2, 3]]),
+        tf.ragged.constant([[1, 1], [2]]),
     ],
-    ids=lambda log: type(log).__name__,
-)
-def test_a_log_is_an_array_a_list_or_batches(log):
+    "dataset": tf.data.Dataset.from_tensor_slices(IDS).batch(3),
+    "series": [SERIES[:3], SERIES[3:]],
+    "series of lists": pd.Series([IDS[:3], IDS[3:]]),
+    "arrow": pa.array([IDS[:3], IDS[3:]]),
+}
+
+
+@pytest.mark.parametrize("form", FLAT)
+def test_a_flat_sequence_of_ids_is_one_log(form):
+    log = iter(IDS) if form == "iterator" else FLAT[form]
     dry = policies.simulate(log, {"all": {}}, batch_size=3)
 
     assert (dry.ids, dry.steps, dry["all"].rows) == (6, 2, 3)
     assert dry["all"].hit_rate == 0.5
     assert dry["all"].curve == ((3, 3, 0.0), (6, 3, 1.0))
+
+
+@pytest.mark.parametrize("form", STEPS)
+def test_a_log_may_have_the_ids_of_each_step(form):
+    dry = policies.simulate(STEPS[form], {"all": {}}, batch_size=2)
+
+    assert (dry.ids, dry.steps, dry["all"].rows) == (6, 2, 3)
+    assert dry["all"].curve == ((3, 3, 0.0), (6, 3, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        (pd.DataFrame({"id": IDS, "age": IDS}), r"frame of \['id', 'age'\]"),
+        (pa.table({"id": IDS}), r"frame of \['id'\]"),
+        ([pd.DataFrame({"id": IDS})], r"Give one column, as `frame\['id'\]`"),
+        ([{"id": IDS}], r"dict of \['id'\]"),
+        ([(np.array(IDS), np.ones(6, int))], "tuple of 2 arrays"),
+        (
+            tf.data.Dataset.from_tensor_slices((IDS, IDS)).batch(3),
+            "Give one column",
+        ),
+        (np.array(IDS)[:, np.newaxis], r"`ids\[:, 0\]`; with batch_size=1"),
+        (np.array(3), r"the shape \[n\]"),
+        ([1, [2, 3]], "1 of the 2 items of the log are single ids"),
+        ([1, None], "1 of the 2 items of the log are single ids"),
+        ([[1, None]], r"none is missing; got \[1, None\]"),
+        (SERIES.where(SERIES > 1), "missing numbers is one of floats"),
+    ],
+    ids=str,
+)
+def test_a_log_whose_steps_or_ids_cannot_be_told_is_refused(log, words):
+    with pytest.raises((errors.ArgumentError, errors.DtypeError), match=words):
+        policies.simulate(log, {"all": {}})
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -116,6 +117,39 @@ def test_a_model_learns_from_packed_batches_in_fit(kind, tmp_path):
             loaded.predict(dataset, verbose=0),
             model.predict(dataset, verbose=0),
         )
+
+
+# The kind: a function that packs takes fewer forms of ids than the one that
+# looks them up. `enqueue` was right; `call` refused columns of lists too.
+def test_columns_and_lists_are_packed_as_they_are_looked_up():
+    layer = DistributedEmbedding(
+        {
+            "user": tfembed.FeatureConfig(tfembed.TableConfig(None, 2, seed=1)),
+            "bag": tfembed.FeatureConfig(tfembed.TableConfig(None, 2, seed=2)),
+        },
+        tfembed.SGD(0.1),
+    )
+    frame = pd.DataFrame({"user": [5, 6, 5], "bag": [[1], [2, 3], []]})
+    batch = {"user": frame["user"], "bag": frame["bag"]}
+    numbers = [[2.0], [1.0, 3.0], []]
+    packed = layer.preprocess(batch, {"user": None, "bag": numbers})
+    weights = {"user": None, "bag": tf.ragged.constant(numbers)}
+
+    tf.nest.map_structure(
+        np.testing.assert_array_equal,
+        layer(packed, training=False),
+        layer(batch, weights, training=False),
+    )
+    assert tfembed.pack_features(frame["user"]).ids.shape == [8]
+
+
+def test_symbolic_inputs_are_not_packed_but_looked_up():
+    layer = small_model.layer()
+    inputs = {name: keras.Input((), dtype="int64") for name in ("user", "bag")}
+
+    with pytest.raises(errors.UnsupportedError, match=r"`layer\(inputs\)`"):
+        layer.preprocess(inputs)
+    assert layer({"user": inputs["user"]})["user"].shape == (None, 2)
 
 
 def test_string_ids_are_taken():

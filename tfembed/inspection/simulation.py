@@ -257,10 +257,12 @@ def simulate(
     table that was saved, without a model.
 
     Args:
-      source: a log: ids in an array or list [n] or [steps, batch], or a
-        tf.data.Dataset or iterable of batches; or a HashTable, a
-        dynamic_embedding.Variable, or an object with one table; or a path that
-        `tfembed inspect` takes, or an object with a `latest_checkpoint`.
+      source: a log: ids in any flat sequence (a list, an array or tensor [n], a
+        column of pandas or Arrow, an iterator); or the ids of each step, in an
+        array [steps, batch], a tf.data.Dataset or an iterable of batches. Or a
+        HashTable, a dynamic_embedding.Variable, or an object with one table; or
+        a path that `tfembed inspect` takes, or an object with a
+        `latest_checkpoint`.
       choices: by name, the arguments of a table: "admission", "eviction",
         "expiry", "max_size", "init_size". None: four choices, all ids, and
         those seen 2, 3 and 5 times.
@@ -346,47 +348,136 @@ def _check_log_choice(name: str, options: Mapping[str, Any]) -> None:
 
 
 def _is_log(source: Any) -> bool:
-    if isinstance(source, (str, bytes, Mapping)):
+    if isinstance(source, (str, bytes, Mapping, pathlib.PurePath)):
         return False
-    if isinstance(source, (np.ndarray, tf.data.Dataset)) or tf.is_tensor(
-        source
-    ):
-        return True
-    is_tracked = isinstance(source, tf.__internal__.tracking.Trackable)
-    return isinstance(source, Iterable) and not is_tracked
+    if isinstance(source, tf.__internal__.tracking.Trackable):
+        return isinstance(source, tf.data.Dataset)
+    return (
+        tf.is_tensor(source)
+        or hasattr(source, "__array__")
+        or isinstance(source, Iterable)
+    )
 
 
 def _batches(source: Any, size: int) -> Iterator[tf.Tensor]:
-    """Yields the ids of each step, flat."""
-    is_array = isinstance(source, np.ndarray) or tf.is_tensor(source)
-    if is_array or (isinstance(source, (list, tuple)) and _is_flat(source)):
-        ids = _ids(source)
-        if ids.shape.rank == 1:
-            for i in range(0, int(tf.size(ids)), size):
-                yield ids[i : i + size]
-            return
-        source = ids
-    for batch in source:
-        if isinstance(batch, (list, tuple)) and not batch:
-            continue  # A step without ids has no dtype.
-        yield tf.reshape(_ids(batch), [-1])
+    """Yields the ids of each step, flat.
+
+    Args:
+      source: a log, for which `_is_log` is true.
+      size: the number of ids of a step, for a log without steps.
+    """
+    steps = _steps(source)
+    if not isinstance(steps, tf.Tensor):
+        for step in steps:
+            if not (isinstance(step, (list, tuple)) and not step):
+                yield tf.reshape(_ids(step), [-1])  # Else it has no dtype.
+        return
+    for i in range(0, int(tf.size(steps)), size):
+        yield steps[i : i + size]
 
 
-def _is_flat(ids: Any) -> bool:
-    kinds = (int, str, bytes, np.generic)
-    return bool(ids) and all(isinstance(x, kinds) for x in ids)
+def _steps(source: Any) -> Any:
+    """Returns a log without steps as a tensor [n], others as their steps.
+
+    Raises:
+      tfembed.errors.ArgumentError: it cannot be told what the steps are.
+      tfembed.errors.DtypeError: numbers or objects that are no ids.
+    """
+    _check_one_column(source)
+    if isinstance(source, tf.SparseTensor):
+        source = tf.RaggedTensor.from_sparse(source)
+    if isinstance(source, tf.Tensor):
+        return _of_array(_ids(source))
+    if hasattr(source, "__array__") and not isinstance(source, tf.RaggedTensor):
+        array = np.asarray(source)  # Also of a Series or an Arrow column.
+        if array.dtype != object or not array.ndim:
+            return _of_array(_ids(array))
+        source = array
+    is_unbatched = (
+        isinstance(source, tf.data.Dataset) and not source.element_spec.shape
+    )
+    items = list(source.as_numpy_iterator() if is_unbatched else source)
+    of_one = [one for one in items if _is_one_id(one)]
+    if not of_one:
+        return items
+    if len(of_one) < len(items):
+        raise errors.ArgumentError(
+            f"{len(of_one):,} of the {len(items):,} items of the log are single "
+            "ids, and the others are not. Give all ids in one sequence, or a "
+            "sequence with the ids of each step."
+        )
+    return _ids(items)
+
+
+def _of_array(ids: tf.Tensor) -> Any:
+    """Returns ids [n] as they are, and the rows of ids [steps, batch, ...]."""
+    if ids.shape.rank == 1:
+        return ids
+    if not ids.shape.rank or (ids.shape[0] > 1 and ids.shape[1:] == [1]):
+        raise errors.ArgumentError(
+            f"A log has the shape [n], or [steps, batch]; got {ids.shape}. Give "
+            "a column of ids as `ids[:, 0]`; with batch_size=1 each is a step."
+        )
+    return tf.unstack(ids)
+
+
+def _is_one_id(value: Any) -> bool:
+    if tf.is_tensor(value) or isinstance(value, np.ndarray):
+        return len(value.shape) == 0
+    return isinstance(value, (int, float, str, bytes, np.generic))
+
+
+def _check_one_column(value: Any) -> None:
+    """Refuses frames, and batches of several columns.
+
+    Raises:
+      tfembed.errors.ArgumentError: a frame, or a structure of tensors.
+    """
+    names: Any = None
+    if isinstance(value, tf.data.Dataset):
+        if tf.nest.is_nested(value.element_spec):
+            names = f"a tf.data.Dataset of {value.element_spec}"
+    elif isinstance(value, Mapping):
+        names = f"a dict of {list(value)}"
+    elif hasattr(value, "columns"):  # An Arrow table has them without names.
+        names = getattr(value, "column_names", value.columns)
+        names = f"a frame of {list(names)}"
+    elif isinstance(value, tuple) and any(
+        hasattr(one, "shape") and len(one.shape) for one in value
+    ):
+        names = f"a tuple of {len(value)} arrays"
+    if names is not None:
+        raise errors.ArgumentError(
+            f"A log has the ids of one table; got {names}. Give one column, as "
+            "`frame['id']` or `dataset.map(lambda batch: batch['id'])`."
+        )
 
 
 def _ids(batch: Any) -> tf.Tensor:
+    """Returns ids as int64 or strings.
+
+    Raises:
+      tfembed.errors.ArgumentError: ids of several columns.
+      tfembed.errors.DtypeError: numbers or objects that are no ids.
+    """
+    _check_one_column(batch)
     if isinstance(batch, (tf.RaggedTensor, tf.SparseTensor)):
         batch = getattr(batch, "flat_values", getattr(batch, "values", None))
-    ids = tf.convert_to_tensor(batch)
+    try:
+        ids = tf.convert_to_tensor(batch)
+    except (TypeError, ValueError) as error:
+        text = repr(batch)
+        raise errors.DtypeError(
+            "A log has ids, integers or strings, and none is missing; got "
+            f"{text if len(text) <= 60 else text[:57] + '...'}."
+        ) from error
     if ids.dtype.is_integer:
         return tf.cast(ids, tf.int64)
     if ids.dtype == tf.string:
         return ids
     raise errors.DtypeError(
-        f"A log has ids, integers or strings; got {ids.dtype.name}."
+        f"A log has ids, integers or strings; got {ids.dtype.name}. A column "
+        "with missing numbers is one of floats: leave these out, and cast it."
     )
 
 

@@ -26,6 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import errors, ops
+from tfembed.embedding.features.input_values import TENSORS
 from tfembed.embedding.features.inputs import checked_weights
 from tfembed.embedding.plan import feature_paths
 
@@ -329,7 +330,9 @@ def pack_features(features: Any, weights: Any = None) -> PackedFeatures:
     """
     paths = feature_paths(features)
     values = [
-        tf.constant(one) if isinstance(one, np.ndarray) else one
+        tf.constant(np.asarray(one))
+        if hasattr(one, "__array__") and not isinstance(one, TENSORS)
+        else one
         for one in tf.nest.flatten(features)
     ]
     if not values:

@@ -28,7 +28,12 @@ from tfembed.dynamic_embedding.keras.table_variable import (
     SourceWeight,
     some_rows,
 )
-from tfembed.embedding.features.input_values import as_ids, with_tensors
+from tfembed.embedding.features.input_values import (
+    TENSORS,
+    as_ids,
+    as_weights,
+    with_tensors,
+)
 from tfembed.embedding.features.inputs import weights_in_bags
 from tfembed.keras import descriptions, packed_inputs
 from tfembed.keras.keras_rs import as_features, say_unused
@@ -389,10 +394,7 @@ class DistributedEmbedding(keras.layers.Layer):
                     f"Inputs of layer '{self.name}' must have the structure of its "
                     f"features, or of a part of a dict: {known}; got {given}."
                 )
-        if any(
-            isinstance(one, keras.KerasTensor)
-            for one in tf.nest.flatten(inputs)
-        ):
+        if _are_symbolic(inputs):
             forget_shared_object(self)
         return super().__call__(inputs, *args, **kwargs)
 
@@ -462,23 +464,29 @@ class DistributedEmbedding(keras.layers.Layer):
         passes it to the layer.
 
         Args:
-          inputs, weights: as for `call`.
+          inputs, weights: as for `call`, but for the symbolic inputs of a
+            model.
           training: accepted for keras-rs' sake.
+
+        Raises:
+          tfembed.errors.UnsupportedError: symbolic inputs.
         """
         del training
-        inputs, weights = map(self._structured, (inputs, weights))
-        inputs = tf.nest.map_structure(
-            lambda one: (
-                tf.convert_to_tensor(one)
-                if isinstance(one, np.ndarray)
-                else one
-            ),
-            inputs,
-        )
-        if weights is not None:
-            inputs, weights = weights_in_bags(
-                inputs, weights, self.embedding.feature_config
+        if _are_symbolic(inputs):
+            raise errors.UnsupportedError(
+                f"`preprocess` of layer '{self.name}' packs batches of ids, and "
+                "got symbolic inputs of a model, as keras.Input makes them. Call "
+                "the layer on them: `layer(inputs)` takes ids as they are. To "
+                "feed packed batches, map `preprocess` over the data and give "
+                "the model a keras.Input for each item of its `element_spec`."
             )
+        features = self.embedding.feature_config
+        inputs = with_tensors(features, self._structured(inputs), as_ids)
+        if weights is not None:
+            weights = with_tensors(
+                features, self._structured(weights), as_weights
+            )
+            inputs, weights = weights_in_bags(inputs, weights, features)
         return packed_inputs.as_inputs(embedding.pack_features(inputs, weights))
 
     def get_embedding_tables(self) -> dict[str, Any]:
@@ -670,10 +678,22 @@ def _keras_optimizers(tables: embedding.TPUEmbedding) -> list[Any]:
     return list({id(one): one for one in found if one is not None}.values())
 
 
+def _are_symbolic(inputs: Any) -> bool:
+    """Says whether `inputs` have symbolic inputs of a functional model."""
+    return any(
+        isinstance(one, keras.KerasTensor) for one in tf.nest.flatten(inputs)
+    )
+
+
 def _has_plain_ids(inputs: Any) -> bool:
-    """Says whether `inputs` have scalars of Python or NumPy."""
+    """Says whether `inputs` have scalars, or arrays or columns of objects."""
     return any(
         isinstance(one, (int, str, bytes, np.generic))
+        or (
+            hasattr(one, "__array__")
+            and not isinstance(one, TENSORS)
+            and getattr(one, "dtype", None) == np.dtype(object)
+        )
         for one in tf.nest.flatten(inputs)
     )
 
