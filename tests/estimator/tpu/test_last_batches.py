@@ -283,3 +283,127 @@ def test_the_loss_of_a_last_batch_weighs_its_rows_on_replicas(
 
     found = model.evaluate(replica_model.some(ROWS))["loss"]
     np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+# What a host sees of a last batch has no padding, or the step is refused, for
+# tensors of any number of rows: of eval_metrics, host_call, predictions and
+# host features, dense, sparse and ragged, and predictions of model objects.
+# Looked at too: the loss (weighed by rows), `features["is_padding"]`, tables.
+
+
+def seen_of(tmp_path, values_of, *, rows=24, replicas=2, where="eval_metrics"):
+    """Evaluates or predicts by 16 rows; returns what the host saw."""
+    seen = []
+
+    def note(x):
+        dense = x
+        if isinstance(x, tf.SparseTensor):
+            dense = tf.sparse.to_dense(x)
+        elif isinstance(x, tf.RaggedTensor):
+            dense = x.to_tensor()
+        noted = tf.numpy_function(
+            lambda rows: seen.extend(rows.tolist()), [dense], []
+        )
+        return {"x": (tf.constant(0.0), noted)}
+
+    def model_fn(features, mode, params):
+        values = values_of(features)
+        if where == "predictions":
+            return tpu.TPUEstimatorSpec(mode, predictions={"x": values})
+        loss = tf.constant(0.0)
+        return tpu.TPUEstimatorSpec(
+            mode, loss=loss, **{where: (note, [values])}
+        )
+
+    def input_fn(params):
+        return replica_model.some(rows)(params).map(lambda x, y: x)
+
+    model = replica_model.make(tmp_path, replicas, model=model_fn)
+    if where == "predictions":
+        return [found["x"] for found in model.predict(input_fn)]
+    model.evaluate(input_fn)
+    return seen
+
+
+def means_of_four(features):
+    means = tf.reduce_mean(tf.reshape(features["x"][:, 0], [-1, 4]), 1)
+    return means[:, tf.newaxis]
+
+
+@pytest.mark.parametrize(
+    ("where", "replicas", "convert"),
+    [
+        ("eval_metrics", 1, tf.identity),
+        ("eval_metrics", 4, tf.identity),
+        ("eval_metrics", 2, tf.sparse.from_dense),
+        ("host_call", 2, tf.identity),
+        ("predictions", 2, tf.identity),
+        ("eval_metrics", 2, tf.RaggedTensor.from_tensor),
+    ],
+)
+def test_groups_of_padding_are_not_seen(tmp_path, where, replicas, convert):
+    seen = seen_of(
+        tmp_path,
+        lambda features: convert(means_of_four(features)),
+        replicas=replicas,
+        where=where,
+    )
+
+    expected = X[:24, 0].reshape([-1, 4]).mean(1, keepdims=True)
+    np.testing.assert_allclose(seen, expected, rtol=1e-6)
+
+
+def some_rows(features):
+    """Rows whose number only the step knows."""
+    return tf.boolean_mask(features["x"], features["x"][:, 0] > 0)
+
+
+@pytest.mark.parametrize(
+    ("where", "values_of"),
+    [
+        ("eval_metrics", means_of_four),
+        (
+            "eval_metrics",
+            lambda features: tf.sparse.from_dense(means_of_four(features)),
+        ),
+        ("host_call", lambda features: features["x"][:3]),
+        ("predictions", means_of_four),
+        ("predictions", some_rows),
+    ],
+    ids=["groups", "sparse", "no_whole_number", "predictions", "at_run_time"],
+)
+def test_rows_of_data_and_of_padding_are_refused(tmp_path, where, values_of):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=f"{where}: the tensor [0x] would count padding",
+    ):
+        seen_of(tmp_path, values_of, rows=21, where=where)
+
+
+def test_full_batches_may_have_tensors_of_any_number_of_rows(tmp_path):
+    seen = seen_of(tmp_path, some_rows, rows=32)
+
+    np.testing.assert_array_equal(seen, X[:32][X[:32, 0] > 0])
+
+
+@pytest.mark.parametrize("where", ["eval_metrics", "host_call"])
+def test_a_tensor_that_leaves_padding_out_itself_is_seen_whole(tmp_path, where):
+    def values_of(features):
+        real = tf.cast(~features["is_padding"], tf.float32)
+        return tf.reduce_sum(real)[tf.newaxis]
+
+    # Of the last batch's two replicas the second has padding alone.
+    seen = seen_of(tmp_path, values_of, rows=21, where=where)
+
+    assert seen == [8, 8, 5]
+
+
+@pytest.mark.parametrize("where", ["eval_metrics", "host_call"])
+def test_a_tensor_that_no_batch_changes_is_seen_whole(tmp_path, where):
+    def values_of(features):
+        step = v1.train.get_global_step()
+        return tf.stack([tf.cast(step, tf.float32), 7.0, 8.0])
+
+    seen = seen_of(tmp_path, values_of, rows=21, where=where)
+
+    assert seen == [0, 7, 8] * 3

@@ -328,3 +328,43 @@ def test_an_evaluation_on_the_cpu_takes_a_spec_of_the_cpu(tmp_path):
     model = replica_model.make(tmp_path, model=model_fn, eval_on_tpu=True)
     with pytest.raises((errors.StateError, AssertionError)):
         model.evaluate(replica_model.some(20))
+
+
+# Arguments of host functions may be nested: of eval_metrics and host_call, by
+# position and by name, on replicas and on a CPU, in all modes. Looked at too:
+# predictions, which Estimator allows as a dict or a tensor alone.
+
+
+@pytest.mark.parametrize("replicas", [0, 2])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_functions_of_the_host_take_nested_structures(
+    tmp_path, by_name, replicas
+):
+    seen = []
+
+    def metric_fn(given):
+        difference = given["b"][0] - given["a"]
+        return {"mean": v1.metrics.mean(difference)}
+
+    def host_fn(given):
+        return tf.numpy_function(
+            lambda *x: seen.append([len(x[0]), len(x[1])]),
+            [given["a"], given["b"][0]],
+            [],
+        )
+
+    def model_fn(features, labels, mode, params):
+        spec = replica_model.model_fn(features, labels, mode, params)
+        nested = {"a": features["x"][:, :1], "b": (labels,)}
+        given = {"given": nested} if by_name else [nested]
+        return spec._replace(
+            eval_metrics=(metric_fn, given), host_call=(host_fn, given)
+        )
+
+    model = replica_model.make(tmp_path, replicas, model=model_fn, iterations=1)
+    model.train(replica_model.train_fn, steps=2)
+    found = model.evaluate(replica_model.some(21))["mean"]
+
+    expected = (Y[:21] - X[:21, :1]).mean()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert seen == [[16, 16]] * 3 + [[5, 5]]

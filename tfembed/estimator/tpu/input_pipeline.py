@@ -288,6 +288,12 @@ def named(structure: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, structure
 
 
+def paths(structure: Any) -> list[str]:
+    """Returns the path of each leaf, in the order of `tf.nest.flatten`."""
+    by_leaf = {id(leaf): path for path, leaf in named(structure)}
+    return [by_leaf.get(id(leaf), "") for leaf in tf.nest.flatten(structure)]
+
+
 def check_static(what: str, name: str, tensor: Any) -> None:
     """Raises an error if a TPU's compiler cannot take the shape of an input.
 

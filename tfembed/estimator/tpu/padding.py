@@ -5,20 +5,24 @@ PaddingSignals             pads a batch; slices results back
 InputsWithStoppingSignals  a dataset for prediction: padded, then a batch
                            that signals the end
 pad_dataset                a dataset for evaluation: padded, no such batch
+rows_of_data               joins the replicas' results without padding
 FeaturesWithPadding        a model_fn's features with `is_padding`
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
 from tfembed.estimator import input_functions
 
 IS_PADDING = "is_padding"
+# Op types without inputs whose values no batch changes.
+_CONSTANT = frozenset({"Const", "VarHandleOp", "Variable", "VariableV2"})
 
 
 class StopSignals:
@@ -377,6 +381,145 @@ def first_rows(tensor: Any, rows: Any) -> Any:
         size = tf.concat([[tf.cast(rows, tf.int64)], shape[1:]], 0)
         return tf.sparse.slice(tensor, tf.zeros_like(shape), size)
     return None if tensor is None else tensor[:rows]
+
+
+def rows_of_data(
+    parts: Sequence[Any],
+    masks: Sequence[Any] | None,
+    what: str,
+    *,
+    keeps_mixed: bool = False,
+    way_out: str = "",
+) -> Any:
+    """Joins a tensor of all replicas, without its rows of padding.
+
+    A row of a replica's tensor stands for
+
+    - a row of the batch, where the tensor has one or several for each of them;
+    - as many consecutive rows of the batch as there are for each row of the
+      tensor, where that is a whole number and static;
+    - the whole batch of the replica, with any other number of rows.
+
+    It goes if all that it stands for is padding.
+
+    Args:
+      parts: The tensor of each replica, dense, sparse or ragged.
+      masks: For each replica [batch], 1 for a row of padding, else 0; None
+        without padding.
+      what: The tensor, for the error.
+      keeps_mixed: Whether a row may stand for data and for padding. Else the
+        step that has such a row raises `tf.errors.InvalidArgumentError`.
+      way_out: A further sentence of the error.
+    """
+    joined = _joined(parts)
+    if masks is None:
+        return joined
+    batch = _count(masks[0])
+    spans = [_spans(_count(part), batch) for part in parts]
+    firsts, lasts = [
+        _in_a_row([end[i] + r * batch for r, end in enumerate(spans)])
+        for i in (0, 1)
+    ]
+    before = tf.pad(tf.cumsum(tf.concat(masks, 0)), [[1, 0]])
+    padding = tf.gather(before, lasts) - tf.gather(before, firsts)
+    keep = tf.less(padding, lasts - firsts)
+    is_row = isinstance(firsts, np.ndarray) and np.all(lasts - firsts == 1)
+    if not keeps_mixed and not is_row:
+        mixed = tf.logical_and(keep, tf.greater(padding, 0))
+        check = tf.debugging.Assert(
+            tf.logical_not(tf.reduce_any(mixed)),
+            [
+                f"{what} would count padding. The last batch is not full, and "
+                "padding fills it up; as the tensor has fewer rows than the "
+                "batch, or no whole multiple of them, one of its rows stands "
+                "for rows of data and of padding. Give it a row for each row "
+                "of the batch, or (by a static shape) for each group of rows "
+                "of which no batch holds a part, or let the batch size divide "
+                f"the number of rows of the data.{way_out} Rows of the tensor "
+                "and of the batch, in all replicas:",
+                tf.size(keep),
+                tf.size(before) - 1,
+            ],
+        )
+        with tf.control_dependencies([check] if check is not None else []):
+            keep = tf.identity(keep)
+    if isinstance(joined, tf.SparseTensor):
+        return _rows_of_sparse(joined, keep)
+    if isinstance(joined, tf.RaggedTensor):
+        return tf.ragged.boolean_mask(joined, keep)
+    return tf.boolean_mask(joined, keep)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], tf.SparseTensor):
+        return tf.sparse.concat(0, list(parts))
+    return tf.concat(parts, 0)
+
+
+def _count(tensor: Any) -> Any:
+    """Returns a tensor's number of rows, an int where it is static."""
+    rows = tensor.shape[0]
+    return count_rows([tensor]) if rows is None else rows
+
+
+def _spans(rows: Any, batch: Any) -> tuple[Any, Any]:
+    """Returns the batch's rows, first and end, for which each row stands."""
+    if isinstance(rows, int) and isinstance(batch, int):
+        row = np.arange(rows, dtype=np.int32)
+        if rows % batch == 0:
+            row //= max(rows // batch, 1)
+            return row, row + 1
+        size = batch // rows
+        if size * rows == batch:
+            return row * size, (row + 1) * size
+        return np.zeros_like(row), np.full_like(row, batch)
+    times = rows // batch
+    row = tf.range(rows) // tf.maximum(times, 1)
+    is_row = tf.equal(times * batch, rows)
+    return tf.where(is_row, row, 0), tf.where(is_row, row + 1, batch)
+
+
+def _in_a_row(spans: Sequence[Any]) -> Any:
+    if all(isinstance(span, np.ndarray) for span in spans):
+        return np.concatenate(spans)
+    return tf.concat(spans, 0)
+
+
+def _rows_of_sparse(tensor: Any, keep: Any) -> Any:
+    kept = tf.cast(keep, tf.int64)
+    stays = tf.gather(keep, tensor.indices[:, 0])
+    indices = tf.boolean_mask(tensor.indices, stays)
+    rows = tf.gather(tf.cumsum(kept, exclusive=True), indices[:, 0])
+    return tf.SparseTensor(
+        tf.concat([rows[:, tf.newaxis], indices[:, 1:]], 1),
+        tf.boolean_mask(tensor.values, stays),
+        tf.concat([[tf.reduce_sum(kept)], tensor.dense_shape[1:]], 0),
+    )
+
+
+def leaves_padding_out(tensor: Any, mask: Any) -> bool:
+    """Whether a replica's tensor reads the mask, or nothing of the batch.
+
+    Args:
+      tensor: A tensor of a graph, dense, sparse or ragged, or a variable.
+      mask: The replica's padding mask in that graph.
+    """
+    if isinstance(tensor, tf.Variable):
+        return True
+    todo = tf.nest.flatten(tensor, expand_composites=True)
+    seen: set[str] = set()
+    reads_batch = False
+    while todo:
+        found = todo.pop()
+        if found.name == mask.name:
+            return True
+        if found.name not in seen:
+            seen.add(found.name)
+            todo.extend(found.op.inputs)
+            reads_batch |= not (found.op.inputs or found.op.type in _CONSTANT)
+    return not reads_batch
 
 
 class FeaturesWithPadding(dict[str, Any]):

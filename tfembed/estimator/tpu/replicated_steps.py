@@ -40,6 +40,7 @@ from tfembed.estimator.tpu.input_pipeline import (
     ReplicaBatch,
     check_static,
     named,
+    paths,
 )
 from tfembed.estimator.tpu.spec import HostCall, TPUEstimatorSpec
 from tfembed.estimator.tpu.tpu_graph import EngineParts, replicate_on_tpu
@@ -109,7 +110,13 @@ class _Step:
             parts.context.plan.pipeline == InputPipelineConfig.BROADCAST
         )
         batches = parts.batches.of_replicas
-        self.masks = [batch.mask for batch in batches]
+        if self._is_broadcast:
+            self._masks = [batches[0].mask]
+        else:
+            self._masks = [batch.mask for batch in batches]
+        # The number of replicas with rows of their own.
+        self.num_parts = len(self._masks)
+        self._keep_mixed: dict[str, list[bool]] = {}
         batches = self._keep_on_host(batches)
         if parts.tables is not None:
             looked_up = parts.tables.look_up(
@@ -129,6 +136,7 @@ class _Step:
             )
             self.spec = self._call_model(given)
             handed = hand_out(self.spec)
+            self._note_padding(handed, given.get("mask"))
             if (
                 parts.tables is not None
                 and parts.context.mode == ModeKeys.TRAIN
@@ -176,7 +184,7 @@ class _Step:
 
     def _keep_on_host(self, batches: list[ReplicaBatch]) -> list[ReplicaBatch]:
         """Removes the host's features from the replicas' batches."""
-        self.on_host: dict[str, Any] = {}
+        self.on_host: dict[str, list[Any]] = {}
         names = self._parts.host_features
         if not names:
             return batches
@@ -196,9 +204,7 @@ class _Step:
             for name in names:
                 taken[name].append(features.pop(name))
             left.append(dataclasses.replace(batch, features=features))
-        self.on_host = {
-            name: self._together(tensors) for name, tensors in taken.items()
-        }
+        self.on_host = taken
         return left
 
     def _check_inputs(self, batch: ReplicaBatch) -> None:
@@ -238,28 +244,59 @@ class _Step:
         """Returns the output `name` of each replica."""
         return [outputs[name] for outputs in self._replicas.outputs]
 
-    def gathered(self, name: str) -> list[Any]:
-        """Concatenates each tensor of the output `name` over replicas.
+    def _note_padding(self, handed: dict[str, Any], mask: Any) -> None:
+        """Notes which tensors for the host have left padding out themselves."""
+        if mask is None:
+            return
+        for name in ("eval_metrics", "host_call", "predictions"):
+            self._keep_mixed[name] = [
+                padding.leaves_padding_out(tensor, mask)
+                for tensor in handed.get(name, ())
+            ]
+
+    def gathered(self, name: str, names: Sequence[str]) -> list[Any]:
+        """Joins each tensor of the output `name`, without rows of padding.
+
+        Args:
+          name: The name of the output.
+          names: The names of its tensors, for errors.
 
         Raises:
           tfembed.errors.StateError: (also RuntimeError) a tensor is a scalar.
         """
-        return [self._together(list(t)) for t in zip(*self.of_replicas(name))]
+        of_tensors = list(zip(*self.of_replicas(name)))
+        keep_mixed = self._keep_mixed.get(name) or [False] * len(of_tensors)
+        return [
+            self._joined(parts, f"{name}: the tensor {tensor}", keeps)
+            for parts, tensor, keeps in zip(of_tensors, names, keep_mixed)
+        ]
 
-    def _together(self, tensors: list[Any]) -> Any:
+    def host_features(self) -> dict[str, Any]:
+        """Joins the features that stay on the host, without padding."""
+        return {
+            name: self._joined(parts, f"host_features: the feature {name}")
+            for name, parts in self.on_host.items()
+        }
+
+    def _joined(
+        self, parts: Sequence[Any], what: str, keeps_mixed: bool = False
+    ) -> Any:
         if self._is_broadcast:
-            return tensors[0]
-        if isinstance(tensors[0], tf.Tensor) and tensors[0].shape.rank == 0:
+            parts = parts[:1]
+        elif isinstance(parts[0], tf.Tensor) and parts[0].shape.rank == 0:
             raise errors.StateError(
                 "All tensors outfed from TPU should preserve batch size "
-                f"dimension, but got scalar {tensors[0]}. Give it one, by "
+                f"dimension, but got scalar {parts[0]}. Give it one, by "
                 "tf.reshape(tensor, [1])."
             )
-        if len(tensors) == 1:
-            return tensors[0]
-        if isinstance(tensors[0], tf.SparseTensor):
-            return tf.sparse.concat(0, tensors)
-        return tf.concat(tensors, 0)
+        return padding.rows_of_data(
+            parts,
+            None if self._masks[0] is None else self._masks,
+            what,
+            keeps_mixed=keeps_mixed,
+            way_out=" Or leave padding out in the model_fn, by the feature "
+            "is_padding, which every model_fn has: all rows are kept then.",
+        )
 
     def mean(self, tensors: list[Any]) -> Any:
         """Returns the mean of a scalar over replicas."""
@@ -267,29 +304,19 @@ class _Step:
             return tensors[0]
         return tf.reduce_mean(tf.stack(tensors), 0)
 
-    def mask(self) -> Any:
-        """Returns the padding mask of the global batch, or None."""
-        if self.masks[0] is None:
-            return None
-        if self._is_broadcast:
-            return self.masks[0]
-        return tf.concat(self.masks, 0)
-
     def real_rows(self) -> list[Any] | None:
         """Returns the number of data rows of each replica; None: all rows."""
-        if self.masks[0] is None:
+        if self._masks[0] is None:
             return None
-        masks = self.masks[:1] if self._is_broadcast else self.masks
-        return [tf.reduce_sum(1 - mask) for mask in masks]
+        return [tf.reduce_sum(1 - mask) for mask in self._masks]
 
     def host_call(
         self, call: HostCall | None, name: str, *, unless: Any = None
     ) -> Any:
         """Calls a host function with the tensors of all replicas.
 
-        Removes rows of padding from tensors whose rows are those of the batch
-        or a multiple of them. A function with an argument named like a host
-        feature gets that feature.
+        The tensors have no rows of padding (`padding.rows_of_data`). A
+        function with an argument named like a host feature gets that feature.
 
         Args:
           call: The function, or None.
@@ -299,12 +326,8 @@ class _Step:
         """
         if call is None:
             return None
-        mask = self.mask()
-        tensors = self.gathered(name)
-        more = dict(self.on_host)
-        if mask is not None:
-            tensors = [_without_padding(tensor, mask) for tensor in tensors]
-            more = {k: _without_padding(v, mask) for k, v in more.items()}
+        tensors = self.gathered(name, call.paths)
+        more = self.host_features()
         if unless is not None:
             tensors, more = tf.nest.map_structure(
                 lambda t: tf.raw_ops.Switch(data=t, pred=unless).output_false,
@@ -337,40 +360,6 @@ def with_padding(features: Any, mask: Any) -> Any:
         )
 
     return padding.FeaturesWithPadding(features, is_padding)
-
-
-def _without_padding(tensor: Any, mask: Any) -> Any:
-    """Removes the rows of padding, if the tensor has the rows of the batch."""
-    if isinstance(tensor, tf.SparseTensor):
-        return _rows_of_sparse(tensor, tf.equal(mask, 0))
-    rows, batch = tensor.shape[0], mask.shape[0]
-    keep = tf.equal(mask, 0)
-    if rows is None:
-        # Only the running step knows whether these are rows of the batch.
-        rows = tf.shape(tensor)[0]
-        times = rows // batch
-        row = tf.range(rows) // tf.maximum(times, 1)
-        others = tf.not_equal(times * batch, rows)
-        keep = others | tf.gather(keep, tf.minimum(row, batch - 1))
-    elif not rows or rows % batch:
-        return tensor
-    elif rows > batch:
-        keep = tf.repeat(keep, rows // batch)
-    if isinstance(tensor, tf.RaggedTensor):
-        return tf.ragged.boolean_mask(tensor, keep)
-    return tf.boolean_mask(tensor, keep)
-
-
-def _rows_of_sparse(tensor: Any, keep: Any) -> Any:
-    kept = tf.cast(keep, tf.int64)
-    stays = tf.gather(keep, tensor.indices[:, 0])
-    indices = tf.boolean_mask(tensor.indices, stays)
-    rows = tf.gather(tf.cumsum(kept, exclusive=True), indices[:, 0])
-    return tf.SparseTensor(
-        tf.concat([rows[:, tf.newaxis], indices[:, 1:]], 1),
-        tf.boolean_mask(tensor.values, stays),
-        tf.concat([[tf.reduce_sum(kept)], tensor.dense_shape[1:]], 0),
-    )
 
 
 @contextlib.contextmanager
@@ -619,16 +608,11 @@ def predict_step(parts: StepParts) -> EstimatorSpec:
     spec = step.spec
     scaffold = make_scaffold(spec, step.ops)
     predictions = tf.nest.pack_sequence_as(
-        spec.predictions, step.gathered("predictions")
+        spec.predictions, step.gathered("predictions", paths(spec.predictions))
     )
     if isinstance(predictions, dict):
-        predictions = {**step.on_host, **predictions}
-        _check_size(predictions)
-    mask = step.mask()
-    if mask is not None:
-        predictions = tf.nest.map_structure(
-            lambda tensor: _without_padding(tensor, mask), predictions
-        )
+        _check_size(spec.predictions, step)
+        predictions = {**step.host_features(), **predictions}
     stopping = parts.batches.of_replicas[0].stopping
     made = step.host_call(
         _calls(spec).get("host_call"), "host_call", unless=stopping
@@ -722,10 +706,16 @@ def _check_predictions(predictions: Any) -> None:
             )
 
 
-def _check_size(predictions: dict[str, Any]) -> None:
+def _check_size(predictions: dict[str, Any], step: _Step) -> None:
+    of_one = {
+        **{name: parts[0] for name, parts in step.on_host.items()},
+        **predictions,
+    }
     sizes = {
-        name: (tensor.shape.num_elements() or 0) * tensor.dtype.size
-        for name, tensor in predictions.items()
+        name: (tensor.shape.num_elements() or 0)
+        * tensor.dtype.size
+        * step.num_parts
+        for name, tensor in of_one.items()
         if isinstance(tensor, tf.Tensor)
     }
     if sum(sizes.values()) >= _GIGABYTE:

@@ -16,6 +16,7 @@ from tfembed import errors
 from tfembed.estimator import private
 from tfembed.estimator import spec as base_spec
 from tfembed.estimator.tpu import loops
+from tfembed.estimator.tpu.input_pipeline import paths
 
 _host_features: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar(
     "host_features", default=frozenset()
@@ -43,13 +44,16 @@ class HostCall:
     Attributes:
       name: "eval_metrics" or "host_call"; for error texts.
       function: takes the tensors, concatenated over replicas.
-      keys: the names of its arguments; None: positional arguments.
-      tensors: the tensors of one replica.
+      structure: its arguments, with tensors of one replica: a list or a dict,
+        of tensors and nested structures of them.
+      paths: the path of each tensor of the structure.
+      tensors: the tensors of the structure, dense, sparse or ragged.
     """
 
     name: str
     function: Callable[..., Any]
-    keys: tuple[str, ...] | None
+    structure: Any
+    paths: tuple[str, ...]
     tensors: tuple[Any, ...]
 
     @classmethod
@@ -81,17 +85,20 @@ class HostCall:
             raise errors.DtypeError(
                 f"{name}[0] should be callable. Given {function!r}."
             )
-        if isinstance(tensors, Mapping):
-            return cls(
-                name, function, tuple(tensors), _tensors(tensors.values())
-            )
-        if not isinstance(tensors, (tuple, list)):
+        if not isinstance(tensors, (Mapping, tuple, list)):
             raise errors.ArgumentError(
                 f"{name}[1] should be tuple or list, or dict. Given "
                 f"{type(tensors).__name__}."
             )
-        _check_count(name, function, len(tensors))
-        return cls(name, function, None, _tensors(tensors))
+        if not isinstance(tensors, Mapping):
+            _check_count(name, function, len(tensors))
+        return cls(
+            name,
+            function,
+            tensors,
+            tuple(paths(tensors)),
+            tuple(_tensor(leaf) for leaf in tf.nest.flatten(tensors)),
+        )
 
     def __call__(self, tensors: Iterable[Any], **more: Any) -> Any:
         """Calls the function with values of the tensors.
@@ -102,29 +109,32 @@ class HostCall:
         """
         takes = private.fn_args(self.function)
         extra = {name: more[name] for name in more if name in takes}
-        if self.keys is None:
-            if len(self.tensors) == len(takes) or not extra:
-                return self.function(*tensors)
+        given = tf.nest.pack_sequence_as(self.structure, list(tensors))
+        if not isinstance(given, Mapping):
+            if len(given) == len(takes) or not extra:
+                return self.function(*given)
             names = [name for name in takes if name not in extra]
             return self.function(
-                **extra, **dict(zip(names, tensors, strict=True))
+                **extra, **dict(zip(names, given, strict=True))
             )
         try:
-            return self.function(**extra, **dict(zip(self.keys, tensors)))
+            return self.function(**extra, **given)
         except TypeError as error:
             tf.compat.v1.logging.warn(
                 "%s failed in its function: %s. Its tensors are %s, the "
                 "function takes %s.",
                 self.name,
                 error,
-                list(self.keys),
+                list(given),
                 sorted(takes),
             )
             raise
 
 
-def _tensors(values: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple(tf.convert_to_tensor(value) for value in values)
+def _tensor(leaf: Any) -> Any:
+    if isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)):
+        return leaf
+    return tf.convert_to_tensor(leaf)
 
 
 def _check_count(name: str, function: Callable[..., Any], given: int) -> None:
@@ -179,14 +189,16 @@ class TPUEstimatorSpec(
       predictions: A dict of tensors, or a tensor.
       loss: A tensor with one element.
       train_op: The op of one training step.
-      eval_metrics: `(metric_fn, tensors)`, where tensors are a list or a dict
-        and metric_fn returns a dict of metrics by name: `(value, update_op)`.
+      eval_metrics: `(metric_fn, tensors)`, where tensors are a list or a dict,
+        of tensors or of nested structures of them, and metric_fn returns a
+        dict of metrics by name: `(value, update_op)`. metric_fn sees no rows
+        of a last batch's padding.
       export_outputs: A dict of `ExportOutput` by signature name.
       scaffold_fn: Returns a `tf.compat.v1.train.Scaffold`. It must not use
         tensors of the model_fn.
-      host_call: `(function, tensors)`. The function is called once, when the
-        graph is built, and returns ops that run on the host with each step,
-        for instance those of `tf.summary`.
+      host_call: `(function, tensors)`, with tensors as for eval_metrics. The
+        function is called once, when the graph is built, and returns ops that
+        run on the host with each step, for instance those of `tf.summary`.
       training_hooks, evaluation_hooks, prediction_hooks: The hooks of a mode.
         They must not use tensors of the model_fn.
 

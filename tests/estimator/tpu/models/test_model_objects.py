@@ -433,6 +433,28 @@ def test_static_shapes_keep_padding_out_of_weighted_metrics(tmp_path):
     assert len(found) == ROWS
 
 
+@pytest.mark.parametrize("rows", [24, 21])
+def test_groups_of_padding_are_not_predicted(tmp_path, rows):
+    class Means(linear_objects.Plain):
+        def __call__(self, features, training):
+            return tf.reduce_mean(tf.reshape(features["x"], [-1, 4, 3]), 1)
+
+    # Static shapes: batches are not cut to their rows.
+    model = linear_objects.make(
+        tmp_path, 2, Means, tpu_config={"strict_tpu": True}
+    )
+    predictions = model.predict(replica_model.some(rows))
+
+    if rows % 4:
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="would count padding"
+        ):
+            list(predictions)
+    else:
+        expected = X[:rows].reshape([-1, 4, 3]).mean(1)
+        np.testing.assert_allclose(list(predictions), expected, rtol=1e-5)
+
+
 def test_a_warm_start_takes_the_model_and_not_the_step(tmp_path):
     first = linear_objects.make(tmp_path / "first", 0)
     first.train(replica_model.train_fn, steps=5)

@@ -23,7 +23,11 @@ from tfembed.estimator.tpu.context import (
     TPUContext,
 )
 from tfembed.estimator.tpu.models import model_tables
-from tfembed.estimator.tpu.models.model_state import ModelState, ReplicaInput
+from tfembed.estimator.tpu.models.model_state import (
+    ModelState,
+    ReplicaInput,
+    predictions_of_data,
+)
 from tfembed.estimator.tpu.models.trained_model import model_of
 
 # Calls an input_fn for a mode's context, with the user's params.
@@ -440,14 +444,14 @@ class _Training:
 
 def _real_rows(predictions: Sequence[Any], masks: Sequence[Any]) -> Any:
     """Concatenates the replicas' predictions without rows of padding."""
-    rows = [mask.numpy() == 0 for mask in masks]
-
-    def joined(*parts: Any) -> Any:
-        return np.concatenate(
-            [part.numpy()[real] for part, real in zip(parts, rows)]
-        )
-
-    return tf.nest.map_structure(joined, *predictions)
+    of_data = [
+        predictions_of_data(*of_replica)
+        for of_replica in zip(predictions, masks)
+    ]
+    return tf.nest.map_structure(
+        lambda *parts: np.concatenate([part.numpy() for part in parts]),
+        *of_data,
+    )
 
 
 class ServedModel:

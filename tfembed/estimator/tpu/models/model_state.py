@@ -15,7 +15,11 @@ from tfembed.estimator.spec import ModeKeys
 from tfembed.estimator.tpu import padding
 from tfembed.estimator.tpu.config import InputPipelineConfig, RunConfig
 from tfembed.estimator.tpu.context import Invocation, ModeContext, TPUContext
-from tfembed.estimator.tpu.input_pipeline import ReplicaBatch, split_batch
+from tfembed.estimator.tpu.input_pipeline import (
+    ReplicaBatch,
+    paths,
+    split_batch,
+)
 from tfembed.estimator.tpu.models.model_tables import ModelTables
 from tfembed.estimator.tpu.models.trained_model import model_of
 
@@ -305,8 +309,14 @@ class ModelState:
             # Metrics of Keras' compile take no weights: remove the padding
             # rows.
             count = tf.cast(rows, tf.int32)
-            batch = tf.nest.map_structure(
-                lambda tensor: padding.first_rows(tensor, count), batch
+            batch = (
+                *tf.nest.map_structure(
+                    lambda tensor: padding.first_rows(tensor, count),
+                    (features, labels),
+                ),
+                predictions_of_data(
+                    predictions, tf.cast(1 - weights, tf.int32)
+                ),
             )
             weights = weights[:count]
         self.model.update_metrics(*batch, weights)
@@ -496,6 +506,28 @@ def _as_fields(*element: Any) -> dict[str, Any]:
 
 def _batch(fields: dict[str, Any]) -> ReplicaBatch:
     return ReplicaBatch(**{"labels": None, **fields})
+
+
+def predictions_of_data(predictions: Any, mask: Any) -> Any:
+    """Removes the rows of padding from a replica's predictions.
+
+    Args:
+      predictions: Nested tensors.
+      mask: [batch], 1 for a row of padding, else 0.
+
+    Raises:
+      tf.errors.InvalidArgumentError: a row of a prediction stands for rows of
+        data and of padding, as the step finds out.
+    """
+    return tf.nest.pack_sequence_as(
+        predictions,
+        [
+            padding.rows_of_data([tensor], [mask], f"The prediction {path}")
+            for path, tensor in zip(
+                paths(predictions), tf.nest.flatten(predictions)
+            )
+        ],
+    )
 
 
 def _without_padding(batch: ReplicaBatch) -> ReplicaBatch:
