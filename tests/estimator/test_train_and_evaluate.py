@@ -111,28 +111,92 @@ def test_a_worse_evaluation_is_no_best_export(tmp_path):
     assert [folder is not None for folder in exported] == [True, False, True]
 
 
-def test_a_new_process_knows_the_best_evaluation(tmp_path):
-    model = linear_model.make(tmp_path).train(linear_model.input_fn, steps=1)
-    model.evaluate(linear_model.once)
-    seen = []
+# The best model so far stays exported: after a restart, beside exports of
+# another program, after evaluations of no rows and of NaN. Looked at too:
+# early stopping, for which a loss of 0 or NaN is no best either; evaluations
+# of model objects.
 
-    def compare(best_eval_result, current_eval_result):
-        seen.append(best_eval_result["loss"])
-        return False
 
+def export(model, folder, loss, *, results=None, **options):
+    """Exports, as a new process would, an evaluation of this loss."""
     exporter = estimator.BestExporter(
-        serving_input_receiver_fn=raw_receiver, compare_fn=compare
+        serving_input_receiver_fn=raw_receiver, **options
     )
-    for _ in range(2):
-        exporter.export(
-            model,
-            str(tmp_path / "best"),
-            model.latest_checkpoint(),
-            {"loss": 9.0},
-            False,
-        )
+    return exporter.export(
+        model,
+        str(folder),
+        model.latest_checkpoint(),
+        {
+            **(results or {}),
+            "loss": np.float32(loss),
+            "global_step": np.int64(1),
+        },
+        False,
+    )
 
-    assert seen == [9.0]  # After the one export of the new process.
+
+@pytest.mark.parametrize("pattern", ["eval/*.tfevents.*", None])
+def test_a_new_process_keeps_the_best_export(tmp_path, pattern):
+    model = linear_model.make(tmp_path).train(linear_model.input_fn, steps=1)
+    model.evaluate(linear_model.once)  # Better than all of these.
+
+    exported = [
+        export(
+            model,
+            tmp_path / "best",
+            loss,
+            exports_to_keep=1,
+            event_file_pattern=pattern,
+        )
+        for loss in (200.3, 300.0, 200.3, 200.2)
+    ]
+
+    assert [folder is not None for folder in exported] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    (kept,) = (tmp_path / "best").iterdir()
+    record = json.loads(
+        (kept / "assets.extra/best_eval_result.json").read_text()
+    )
+    assert np.float32(record["loss"]) == np.float32(200.2)
+    assert record["global_step"] == 1
+
+
+def test_exports_without_a_record_are_those_of_the_best_evaluation(tmp_path):
+    model = linear_model.make(tmp_path).train(linear_model.input_fn, steps=1)
+    results = model.evaluate(linear_model.once)
+    loss, folder = results["loss"], tmp_path / "best"
+    model.export_saved_model(str(folder), raw_receiver)
+
+    assert export(model, folder, loss + 1, results=results) is None
+    # The evaluation's own event is that of the best.
+    assert export(model, folder, loss, results=results) is not None
+
+
+@pytest.mark.parametrize("compare", [None, "any"])
+def test_an_evaluation_of_no_rows_is_no_best(tmp_path, caplog, compare):
+    model = linear_model.make(tmp_path).train(linear_model.input_fn, steps=1)
+
+    with caplog.at_level("WARNING", "tensorflow"):
+        results = model.evaluate(
+            lambda: linear_model.once().take(0), name="nothing"
+        )
+    assert np.isnan(results["loss"])
+    assert results["global_step"] == 1
+    assert "saw no rows" in caplog.text
+
+    options = {}
+    if compare:
+        options["compare_fn"] = lambda best_eval_result, current_eval_result: (
+            True
+        )
+    caplog.clear()
+    assert export(model, tmp_path / "best", np.nan, **options) is None
+    assert "saw no rows" in caplog.text
+    assert export(model, tmp_path / "best", 9.0, **options) is not None
 
 
 @pytest.mark.parametrize(

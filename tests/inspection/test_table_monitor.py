@@ -101,6 +101,40 @@ def test_every_so_many_batches_is_a_look(tmp_path):
     assert events["users/touches"][4][:, 2].sum() == 3
 
 
+# A call of several steps counts as so many, the last one of an epoch as those
+# that it made. Looked at too: hooks of estimators under iterations_per_loop
+# (InMemoryEvaluatorHook counted loops), host_call, early stopping, input state,
+# progress lines, the loops of model objects, schedules of tables.
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize(
+    ("every", "steps"),
+    [
+        (8, [8, 18]),
+        (1, [4, 8, 10, 14, 18, 20]),
+        (6, [8, 14, 18]),
+        (5, [8, 10, 18, 20]),
+    ],
+)
+def test_steps_of_one_call_are_counted_each(tmp_path, every, steps, is_known):
+    model, ids = _distributed()
+    model.compile("sgd", "mse", steps_per_execution=4)
+    data = tf.data.Dataset.from_tensors((ids, np.ones([4, 1]))).repeat(10)
+    if not is_known:
+        data = data.filter(lambda x, y: True)
+
+    model.fit(
+        data,
+        epochs=2,
+        verbose=0,
+        callbacks=[TableMonitor(tmp_path, every=every)],
+    )
+
+    found = _events(tmp_path / "tables")["users/rows"]
+    assert sorted(found) == steps
+
+
 def test_the_projector_has_rows_with_their_keys(tmp_path):
     model, ids = _distributed()
     model.fit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import time
 from collections.abc import Callable, Iterator
@@ -424,6 +425,8 @@ def _stalls(
     def should_stop() -> bool:
         best: tuple[int, float] | None = None
         for step, value in _values(eval_dir, metric_name, min_steps):
+            if best is None and math.isnan(value):
+                continue  # Nothing would be better.
             if best is None or is_better(value, best[1]):
                 best = step, value
             if step - best[0] >= max_steps:

@@ -255,7 +255,7 @@ class Estimator:
 
         Returns:
           The metrics by name, with `loss` (its mean over batches) and
-          `global_step`.
+          `global_step`. Those of no rows are NaN.
 
         Raises:
           ValueError: `steps` is not positive, or a metric is named `loss` or
@@ -821,6 +821,7 @@ class Estimator:
         output_dir: str,
     ) -> dict[str, Any]:
         """Runs the session of an evaluation, and writes its results."""
+        seen = reports.SeenHook()
         with sessions.explained_restore(checkpoint_path):
             results = private.evaluate_once(
                 checkpoint_path=checkpoint_path,
@@ -828,9 +829,14 @@ class Estimator:
                 scaffold=scaffold,
                 eval_ops=update_op,
                 final_ops=eval_dict,
-                hooks=all_hooks,
+                hooks=[seen, *all_hooks],
                 config=self._session_config,
             )
+        # A hook may have made steps of a run in which the input ended.
+        if not seen.runs and not any(
+            getattr(hook, "num_steps", 0) for hook in all_hooks
+        ):
+            results = reports.of_no_rows(results)
         step = results["global_step"]
         reports.write_dict_to_summary(output_dir, results, step)
         if checkpoint_path:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfembed import not_in_release
 from tfembed.errors import ArgumentError, UnsupportedError
+from tfembed.estimator import private
 from tfembed.estimator.early_stopping import (
     make_early_stopping_hook,
     make_stop_at_checkpoint_step_hook,
@@ -85,7 +86,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
         self._timer = tf.compat.v1.train.SecondOrStepTimer(
             every_steps=every_n_iter
         )
-        self._runs = 0
+        self._step: Any = None
         self._graph: Any = None
         self._evaluation: Any = None
         self._placeholders: dict[str, Any] = {}
@@ -95,7 +96,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
     def begin(self) -> None:
         """Builds the graph for evaluations."""
         self._timer.reset()
-        self._runs = 0
+        self._step = private.global_step_read(tf.compat.v1.get_default_graph())
         self._graph = tf.Graph()
         with self._graph.as_default():
             self._evaluation = self._estimator._evaluate_build_graph(
@@ -150,11 +151,18 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
             )
         self._evaluate(session)
 
+    def before_run(self, run_context: Any) -> Any:
+        """Fetches the global step."""
+        del run_context
+        return tf.compat.v1.train.SessionRunArgs(self._step)
+
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Evaluates, if an evaluation is due."""
-        del run_values
-        self._runs += 1
-        if self._timer.should_trigger_for_step(self._runs):
+        """Evaluates, if an evaluation is due: a run may make several steps."""
+        # The run may have fetched the step before its update.
+        if not self._timer.should_trigger_for_step(run_values.results + 1):
+            return
+        step = int(run_context.session.run(self._step))
+        if self._timer.should_trigger_for_step(step):
             self._evaluate(run_context.session)
 
     def end(self, session: Any) -> None:
@@ -183,7 +191,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
                 all_hooks=hooks,
                 output_dir=self._eval_dir,
             )
-        self._timer.update_last_triggered_step(self._runs)
+        self._timer.update_last_triggered_step(int(session.run(self._step)))
 
 
 def __getattr__(name: str) -> Any:

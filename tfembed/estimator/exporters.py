@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import abc
+import json
 import os
+import pathlib
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfembed.errors import ArgumentError
 from tfembed.estimator import private
 from tfembed.estimator.reports import scalars
 from tfembed.estimator.spec import LOSS_METRIC_KEY
+
+# An export's record of its evaluation, in the folder of assets.
+_RECORD = "best_eval_result.json"
 
 
 class Exporter(abc.ABC):
@@ -63,12 +70,19 @@ class _Export:
         self._as_text = as_text
 
     def __call__(
-        self, estimator: Any, export_path: str, checkpoint_path: str
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        more_assets: Mapping[str, str] | None = None,
     ) -> bytes:
+        assets = self._assets_extra
+        if more_assets:
+            assets = {**(assets or {}), **more_assets}
         exported: bytes = estimator.export_saved_model(
             export_path,
             self._receiver_fn,
-            assets_extra=self._assets_extra,
+            assets_extra=assets,
             as_text=self._as_text,
             checkpoint_path=checkpoint_path,
         )
@@ -96,12 +110,17 @@ def _loss_smaller(
 class BestExporter(Exporter):
     """Exports a model whenever an evaluation is the best one so far.
 
+    Each export has its evaluation with it, in
+    `assets.extra/best_eval_result.json`; a new process reads that of the newest
+    export and goes on from there. An evaluation whose loss is NaN, as one of
+    no rows has, is never the best.
+
     Args:
       name: The name of the folder of exports.
       serving_input_receiver_fn: Returns a `ServingInputReceiver`.
       event_file_pattern: The pattern of earlier evaluations' files under
-        model_dir, from which a new process reads the best one; None: it starts
-        without.
+        model_dir. A new process reads the best one of them where exports, of
+        another program, have no evaluations with them; None: it starts without.
       compare_fn: A function of `best_eval_result` and `current_eval_result`
         that returns whether the current one is better.
       assets_extra: Files to copy, by their path under `assets.extra`.
@@ -130,9 +149,8 @@ class BestExporter(Exporter):
         self._export = _Export(serving_input_receiver_fn, assets_extra, as_text)
         self._event_file_pattern = event_file_pattern
         self._exports_to_keep = exports_to_keep
-        self._model_dir: str | None = None
+        self._export_path: str | None = None
         self._best: Mapping[str, Any] | None = None
-        self._has_exported = False
 
     @property
     def name(self) -> str:
@@ -148,36 +166,63 @@ class BestExporter(Exporter):
         is_the_final_export: bool,
     ) -> bytes | None:
         """Exports if the evaluation is the best one so far."""
-        if self._event_file_pattern and (
-            self._model_dir != estimator.model_dir
-        ):
-            tf.compat.v1.logging.info("Loading best metric from event files.")
-            self._model_dir = estimator.model_dir
-            self._best = self._best_of_files(
-                f"{self._model_dir}/{self._event_file_pattern}"
+        if _is_nan(eval_result):
+            tf.compat.v1.logging.warn(
+                "No best export of %s: the loss of its evaluation is NaN, as "
+                "it saw no rows, or the model has diverged.",
+                checkpoint_path,
             )
-        # A process that read the best result from files exports at least once.
-        if (
-            self._best is not None
-            and self._has_exported
-            and not self._compare_fn(
-                best_eval_result=self._best, current_eval_result=eval_result
+            return None
+        if self._export_path != export_path:
+            self._export_path = export_path
+            self._best = self._best_so_far(
+                export_path, estimator.model_dir, eval_result
             )
+        if self._best is not None and not self._compare_fn(
+            best_eval_result=self._best, current_eval_result=eval_result
         ):
             return None
         tf.compat.v1.logging.info("Performing best model export.")
+        with tempfile.TemporaryDirectory() as folder:
+            record = pathlib.Path(folder) / _RECORD
+            record.write_text(_text_of(eval_result), encoding="utf-8")
+            exported = self._export(
+                estimator, export_path, checkpoint_path, {_RECORD: str(record)}
+            )
         self._best = eval_result
-        exported = self._export(estimator, export_path, checkpoint_path)
         remove_old_exports(export_path, self._exports_to_keep)
-        self._has_exported = True
         return exported
+
+    def _best_so_far(
+        self, export_path: str, model_dir: str, current: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """Returns the evaluation that a better one must beat; None: any does."""
+        exports = _exports(export_path)
+        if not exports:
+            return None
+        found = _record_of(exports[-1])
+        if found is None and self._event_file_pattern:
+            tf.compat.v1.logging.info("Loading best metric from event files.")
+            found = self._best_of_files(
+                f"{model_dir}/{self._event_file_pattern}"
+            )
+            # The current evaluation is in the files, and may be the best.
+            if found is not None and all(
+                name in current and np.array_equal(current[name], value)
+                for name, value in found.items()
+            ):
+                return None
+        return found
 
     def _best_of_files(self, pattern: str) -> dict[str, Any] | None:
         best: dict[str, Any] | None = None
         for path in tf.io.gfile.glob(pattern):
             for result in _results(path):
-                if best is None or self._compare_fn(
-                    best_eval_result=best, current_eval_result=result
+                if not _is_nan(result) and (
+                    best is None
+                    or self._compare_fn(
+                        best_eval_result=best, current_eval_result=result
+                    )
                 ):
                     best = result
         return best
@@ -275,18 +320,52 @@ def remove_old_exports(folder: str, kept: int | None) -> None:
     """Deletes exports (folders named by timestamp) except the newest ones."""
     if kept is None:
         return
-    names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
-    exports = sorted(
-        name for name in names if len(name) == 10 and name.isdigit()
-    )
-    for name in exports[:-kept]:
-        path = os.path.join(tf.compat.as_str_any(folder), name)  # noqa: PTH118 - may be gs:
+    for path in _exports(folder)[:-kept]:
         try:
             tf.io.gfile.rmtree(path)
         except tf.errors.NotFoundError as error:
             tf.compat.v1.logging.warn(
                 "Can not delete %s recursively: %s", path, error
             )
+
+
+def _exports(folder: str) -> list[str]:
+    """Returns the paths of exports, folders named by timestamp, in order."""
+    if not tf.io.gfile.isdir(folder):
+        return []
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
+    return [
+        os.path.join(tf.compat.as_str_any(folder), name)  # noqa: PTH118 - may be gs:
+        for name in sorted(names)
+        if len(name) == 10 and name.isdigit()
+    ]
+
+
+def _is_nan(result: Mapping[str, Any]) -> bool:
+    return bool(np.all(np.isnan(result.get(LOSS_METRIC_KEY, 0.0))))
+
+
+def _text_of(result: Mapping[str, Any]) -> str:
+    """Returns an evaluation's numbers as JSON, without serialized summaries."""
+    values = {name: np.asarray(value) for name, value in result.items()}
+    return json.dumps(
+        {
+            name: value.tolist()
+            for name, value in values.items()
+            if value.dtype.kind in "biuf"
+        },
+        indent=1,
+    )
+
+
+def _record_of(export: str) -> dict[str, Any] | None:
+    """Returns the evaluation of an export; None if it has none with it."""
+    path = f"{export}/assets.extra/{_RECORD}"
+    if not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path) as file:
+        values = json.loads(file.read())
+    return {name: np.asarray(value)[()] for name, value in values.items()}
 
 
 def _results(path: str) -> Iterator[dict[str, Any]]:

@@ -84,6 +84,40 @@ def default_writer(
         hooks.append(FlushHook(writer.flush()))
 
 
+class SeenHook(tf.compat.v1.train.SessionRunHook):
+    """Counts the runs of a session, in `runs`.
+
+    A run in which the input ended is none.
+    """
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Counts a run."""
+        del run_context, run_values
+        self.runs += 1
+
+
+def of_no_rows(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the results of an evaluation that saw no rows, and warns.
+
+    A mean over nothing is no number: 0, with which metrics begin, would be the
+    best loss of all.
+    """
+    tf.compat.v1.logging.warn(
+        "The evaluation saw no rows: input_fn gave no batch. Its metrics are "
+        "NaN."
+    )
+    return {
+        name: np.full_like(value, np.nan)[()]
+        if isinstance(value, (np.ndarray, np.generic))
+        and np.issubdtype(value.dtype, np.floating)
+        else value
+        for name, value in results.items()
+    }
+
+
 def write_dict_to_summary(
     output_dir: str, dictionary: Mapping[str, Any], current_global_step: int
 ) -> None:

@@ -47,7 +47,9 @@ class TableMonitor(keras.callbacks.Callback):
       log_dir: the run's folder for TensorBoard, as for
         keras.callbacks.TensorBoard; None: no files. The summaries go to its
         subfolder "tables".
-      every: "epoch", or the number of batches between two looks.
+      every: "epoch", or the number of batches between two looks. With
+        `steps_per_execution` batches in a call, a look comes after the call in
+        which it is due, and has the number of batches up to there.
       projector_rows: the number of rows of each table to write when training
         ends; 0: none.
       source: the object with the tables; None: the model.
@@ -101,6 +103,9 @@ class TableMonitor(keras.callbacks.Callback):
         self._before: Health | None = None
         self._epoch_begin: Health | None = None
         self._batches = 0
+        # At the beginning of the epoch, or of the last call.
+        self._batches_before = self._batches_begun = 0
+        self._iterations: int | None = None
         self._said: set[str] = set()
         self._unsaid: list[str] = []
 
@@ -108,15 +113,37 @@ class TableMonitor(keras.callbacks.Callback):
         """Looks at the tables, if the model has built some already."""
         del epoch, logs
         self._say()
+        self._batches_before = self._batches
         if self._epoch_begin is None:
             self._epoch_begin = self._before = self._look()
 
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Notes which batches the call begins with."""
+        del logs
+        self._batches_begun = self._batches_before + batch
+        self._iterations = self._optimizer_steps()
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Writes summaries for TensorBoard every `every` batches."""
-        del batch, logs
-        self._batches += 1
-        if self.every != "epoch" and self._batches % int(self.every) == 0:
+        del logs
+        before = self._batches
+        self._batches = max(self._batches_before + batch, before) + 1
+        if self._batches - self._batches_begun > 1:
+            # The last call of an epoch may have fewer batches than Keras says.
+            made = self._optimizer_steps()
+            if self._iterations is not None and made is not None:
+                made += self._batches_begun - self._iterations
+                if before < made < self._batches:
+                    self._batches = made
+        if self.every != "epoch" and (
+            before // int(self.every) < self._batches // int(self.every)
+        ):
             self._tell(self._look())
+
+    def _optimizer_steps(self) -> int | None:
+        optimizer = getattr(self.model, "optimizer", None)
+        steps = getattr(optimizer, "iterations", None)
+        return None if steps is None else int(steps)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Adds totals to `logs`, and writes summaries where they are due."""

@@ -11,7 +11,7 @@ from tensorflow.core.util import event_pb2
 
 from tests.estimator.tpu import replica_model
 from tests.estimator.tpu.replica_model import X, Y
-from tfembed import errors
+from tfembed import errors, estimator
 from tfembed.estimator import ModeKeys, tpu
 
 v1 = tf.compat.v1
@@ -420,6 +420,18 @@ def test_host_calls_run_every_n_steps_of_a_loop(tmp_path):
     found = events(tmp_path / "host")["step"]
     assert [step for step, _ in found] == [0, 2, 4, 5, 7, 9]
     assert [value for _, value in found] == [0, 2, 4, 5, 7, 9]
+
+
+def test_an_evaluation_in_memory_counts_steps_and_not_loops(tmp_path):
+    model = replica_model.make(tmp_path, iterations=4)
+    hook = estimator.experimental.InMemoryEvaluatorHook(
+        model, replica_model.some(16), every_n_iter=6
+    )
+
+    model.train(replica_model.train_fn, hooks=[hook], steps=18)
+
+    found = events(tmp_path / "eval")["mae"]
+    assert [step for step, _ in found] == [0, 8, 16, 18]
 
 
 def test_a_warm_start_happens_once(tmp_path, lines):

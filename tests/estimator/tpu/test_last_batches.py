@@ -407,3 +407,19 @@ def test_a_tensor_that_no_batch_changes_is_seen_whole(tmp_path, where):
     seen = seen_of(tmp_path, values_of, rows=21, where=where)
 
     assert seen == [0, 7, 8] * 3
+
+
+@pytest.mark.parametrize("steps", [None, 3])
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_an_evaluation_of_no_rows_has_no_loss(
+    tmp_path, caplog, replicas, steps
+):
+    model = replica_model.make(tmp_path, replicas)
+
+    with caplog.at_level("WARNING", "tensorflow"):
+        for rows in (0, 5):
+            found = model.evaluate(replica_model.some(rows), steps=steps)
+            assert np.isnan(found["loss"]) == (rows == 0)
+            assert np.isnan(found["mae"]) == (rows == 0)
+
+    assert caplog.text.count("saw no rows") == 1

@@ -73,7 +73,7 @@ class TPUConfig(
         each replica a slice, in evaluation and prediction. PER_HOST_V1 follows
         per_host_input_for_training.
       experimental_host_call_every_n_steps: The number of steps from one
-        host_call to the next.
+        host_call to the next in a loop. The first step of each loop has one.
       experimental_allow_per_host_v2_parallel_get_next: Whether replicas may
         take their batches in any order.
       experimental_feed_hook: A class of hooks that fed a TPU in place of the

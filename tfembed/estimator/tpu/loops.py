@@ -220,7 +220,7 @@ class LoopHook(tf.compat.v1.train.SessionRunHook):
         int.
       host_ops: Host ops that run with a step.
       host_ops_every: The number of steps from one run of `host_ops` to the
-        next.
+        next in a loop. They run with the first step of each loop.
       start: An op that runs before the first step of a loop, or None.
       before_last: An op that runs with all steps but the last, or None.
     """

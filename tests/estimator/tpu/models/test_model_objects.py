@@ -433,6 +433,17 @@ def test_static_shapes_keep_padding_out_of_weighted_metrics(tmp_path):
     assert len(found) == ROWS
 
 
+def test_an_evaluation_of_no_rows_has_no_metrics(tmp_path, caplog):
+    model = linear_objects.make(tmp_path, 0)
+
+    with caplog.at_level("WARNING", "tensorflow"):
+        found = model.evaluate(replica_model.some(0))
+
+    assert np.isnan(found["loss"])
+    assert np.isnan(found["mae"])
+    assert "saw no rows" in caplog.text
+
+
 @pytest.mark.parametrize("rows", [24, 21])
 def test_groups_of_padding_are_not_predicted(tmp_path, rows):
     class Means(linear_objects.Plain):

@@ -131,9 +131,9 @@ class ModelRuns:
             name: np.asarray(value)[()]
             for name, value in state.model.metrics().items()
         }
-        results["loss"] = (
-            np.float32(total / rows) if rows else np.float32("nan")
-        )
+        results["loss"] = np.float32(total / rows) if rows else np.float32(0)
+        if not rows:
+            results = reports.of_no_rows(results)
         results["global_step"] = np.int64(state.step)
         tell("end", results)
         step = state.step
