@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+import warnings
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
-from tfembed import errors
+import tfembed
+from tfembed import errors, policies
+from tfembed.embedding.host.tables import hash_table_of
 from tfembed.initializers import RowInitializer, row_initializer
+from tfembed.tables import HashTable
 
 KERAS = tf.keras.initializers
 
@@ -95,6 +101,163 @@ def test_variance_scaling_has_the_spread_that_keras_draws(given):
     else:
         # Truncation at two standard deviations shows in the extremes.
         assert np.abs(drawn).max() == pytest.approx(2 * high, rel=1e-2)
+
+
+# The kind: what Keras computes of a table's size, where the size is not in the
+# call. Other initializers of Keras take no size; Orthogonal is refused.
+@pytest.mark.parametrize("name", ["Glorot", "He", "Lecun"])
+@pytest.mark.parametrize("draw", ["Normal", "Uniform"])
+@pytest.mark.parametrize(
+    "library",
+    [keras.initializers, tf_keras.initializers, KERAS, tf.compat.v1],
+    ids=["keras", "tf_keras", "tf.keras", "tf.compat.v1"],
+)
+def test_a_known_size_gives_the_rows_the_spread_of_keras(library, draw, name):
+    kind = f"{name}{draw}"
+    if library is tf.compat.v1:
+        kind = f"{name.lower()}_{draw.lower()}_initializer"
+        library = (
+            tf.compat.v1 if name == "Glorot" else tf.compat.v1.initializers
+        )
+        kind = kind if name == "Glorot" else kind.removesuffix("_initializer")
+    given = getattr(library, kind)()
+    table = HashTable(16, name="t", initializer=given, seed=3, fan_in=60)
+    rows = table.lookup(tf.range(4000, dtype=tf.int64))[0].numpy()
+    expected = np.asarray(
+        getattr(keras.initializers, f"{name}{draw}")(seed=1)((60, 16))
+    )
+
+    assert rows.std() == pytest.approx(expected.std(), rel=0.1)
+
+
+def test_rows_scaled_by_a_fan_are_keyed():
+    tables = [
+        HashTable(8, name="t", initializer="he_normal", seed=3, fan_in=60)
+        for _ in range(2)
+    ]
+    rows = tables[0].lookup(tf.constant([5, 6, 5], tf.int64))[0].numpy()
+
+    np.testing.assert_array_equal(rows[0], rows[2])
+    np.testing.assert_array_equal(
+        rows[1], tables[1].lookup(tf.constant(6, tf.int64))[0]
+    )
+
+
+def _layer(**size):
+    layer = tfembed.keras.layers.Embedding(
+        16, embeddings_initializer="he_normal", key_dtype="int64", **size
+    )
+    return layer.table
+
+
+def _layer_of_tfra(**size):
+    layers = tfembed.dynamic_embedding.keras.layers
+    return layers.Embedding(16, initializer="he_normal", **size).params
+
+
+def _variable(**size):
+    return tfembed.dynamic_embedding.Variable(
+        dim=16, initializer=keras.initializers.HeNormal(), **size
+    )
+
+
+def _config(**size):
+    return tfembed.FeatureConfig(
+        tfembed.TableConfig(None, 16, "he_normal", name="t", **size)
+    )
+
+
+def _embedding(**size):
+    embedding = tfembed.TPUEmbedding(_config(**size), tfembed.SGD(0.1))
+    embedding.build()
+    return embedding.embedding_tables["t"]
+
+
+def _serving(**size):
+    serving = tfembed.TPUEmbeddingForServing(_config(**size), None)
+    serving.build()
+    return serving.embedding_tables["t"]
+
+
+def _described(**size):
+    """A layer's table after its configs went through JSON."""
+    layer = tfembed.keras.layers.DistributedEmbedding(_config(**size), "sgd")
+    return (
+        type(layer).from_config(layer.get_config()).get_embedding_tables()["t"]
+    )
+
+
+def _of_keras_rs(**size):
+    layers = tfembed.keras.layers
+    table = layers.TableConfig("t", None, 16, "he_normal", **size)
+    feature = layers.FeatureConfig("f", table, (None,), (None, 16))
+    return layers.DistributedEmbedding(feature).get_embedding_tables()["t"]
+
+
+def _column(**size):
+    column = tfembed.estimator.embedding_column(
+        "user", 16, initializer="he_normal", **size
+    )
+    return hash_table_of(column.table_config, 16, "t", None)
+
+
+DOORS = [
+    _layer,
+    _layer_of_tfra,
+    _variable,
+    _embedding,
+    _serving,
+    _described,
+    _of_keras_rs,
+    _column,
+]
+
+
+def _spread(table):
+    found = table.lookup(tf.range(4000, dtype=tf.int64))
+    return np.std(found[0] if isinstance(found, tuple) else found)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_front_door_takes_the_number_of_rows(door):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        spread = _spread(door(fan_in=60))
+
+    assert spread == pytest.approx(math.sqrt(2 / 60), rel=0.03)
+
+
+@pytest.mark.parametrize("door", [d for d in DOORS if d is not _described])
+def test_a_table_of_unknown_size_tells_the_fan_once(door):
+    with pytest.warns(UserWarning, match="by fan_in=1.*Give `fan_in`") as told:
+        table = door()
+        spread = _spread(table)
+
+    assert len([one for one in told if "fan_in" in str(one.message)]) == 1
+    assert spread == pytest.approx(math.sqrt(2), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("door", "size"),
+    [
+        (_layer, {"max_size": 60, "eviction": policies.LeastRecent()}),
+        (_embedding, {"max_size": 60, "eviction": policies.LeastRecent()}),
+        (_layer_of_tfra, {"init_capacity": 60}),
+        (_variable, {"init_size": 60}),
+    ],
+)
+def test_a_bound_or_a_capacity_is_the_number_of_rows(door, size):
+    assert _spread(door(**size)) == pytest.approx(math.sqrt(2 / 60), rel=0.03)
+    assert _spread(door(**size, fan_in=6)) == pytest.approx(
+        math.sqrt(2 / 6), rel=0.03
+    )
+
+
+def test_a_number_of_rows_that_makes_no_sense_is_refused():
+    with pytest.raises(errors.ArgumentError, match="fan_in"):
+        _layer(fan_in=0)
+    with pytest.raises(errors.ArgumentError, match="Leave `fan_in` out"):
+        tfembed.TableConfig(60, 16, name="t", fan_in=60)
 
 
 def test_an_initializers_own_seed_is_kept():

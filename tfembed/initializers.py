@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,9 @@ __all__ = [
     "RowIdInitializer",
     "RowInitializer",
     "by_name",
+    "known_fan_in",
     "row_initializer",
+    "table_initializer",
 ]
 
 # The correction of TensorFlow and Keras for the variance that truncation at
@@ -133,13 +136,13 @@ _NOT_NUMBERS = (
 )
 
 
-def row_initializer(initializer: Any, dim: int) -> RowInitializer:
+def row_initializer(
+    initializer: Any, dim: int, fan_in: int | None = None
+) -> RowInitializer:
     """Translates an initializer of TensorFlow or Keras into a `RowInitializer`.
 
-    VarianceScaling and its subclasses (Glorot, He, Lecun) need a fan, which a
-    table without a fixed vocabulary does not have. So a row counts as a matrix
-    of shape [1, dim]: fan_in = 1, fan_out = dim. TensorFlow Recommenders
-    Addons computes the same for a lookup of one key.
+    VarianceScaling and its subclasses (Glorot, He, Lecun) draw as for a matrix
+    of shape [fan_in, dim], as Keras does for all rows of an embedding.
 
     Args:
       initializer: None (zeros), a number, a sequence, array or tensor with 1 or
@@ -148,6 +151,9 @@ def row_initializer(initializer: Any, dim: int) -> RowInitializer:
         "glorot_uniform"), a function that returns a constant, or a
         `RowInitializer`.
       dim: the width of a row.
+      fan_in: the number of rows; None: not known, so a row counts as a matrix
+        of one row, as TensorFlow Recommenders Addons has it for a lookup of
+        one key.
 
     Returns:
       The description. Its `seed` is that of the initializer, if it is an
@@ -168,10 +174,52 @@ def row_initializer(initializer: Any, dim: int) -> RowInitializer:
     if isinstance(initializer, type):
         initializer = initializer()
     if _is_library_class(type(initializer)):
-        return _from_library(initializer, dim)
+        return _from_library(initializer, dim, fan_in or 1)
     if callable(initializer) and not tf.is_tensor(initializer):
         return _from_function(initializer, dim)
     return _from_array(initializer, dim)
+
+
+def known_fan_in(fan_in: int | None, *sizes: int | None) -> int | None:
+    """Returns `fan_in`, or else the first known size of a table, or None.
+
+    Raises:
+      tfembed.errors.ArgumentError: `fan_in` is no integer above 0.
+    """
+    if fan_in is not None:
+        return checks.integer(fan_in, "fan_in", least=1)
+    return next((size for size in sizes if size), None)
+
+
+def table_initializer(
+    initializer: Any, dim: int, fan_in: int | None, table: str
+) -> RowInitializer:
+    """Translates the initializer of a table that is being made.
+
+    It warns if the rows' scale depends on a number of rows that is not known.
+
+    Args:
+      initializer, dim, fan_in: as for `row_initializer`.
+      table: the table's name.
+
+    Raises:
+      tfembed.errors.ArgumentError: as `row_initializer`.
+    """
+    described = row_initializer(initializer, dim, fan_in)
+    if fan_in is None and described != row_initializer(initializer, dim, 2):
+        name = initializer
+        if not isinstance(name, str):
+            kind = name if isinstance(name, type) else type(name)
+            name = kind.__name__
+        warnings.warn(
+            f"{name} scales the initial rows of table '{table}' by fan_in=1, "
+            "since the table's size is not known: keras.layers.Embedding has "
+            "its `input_dim` there, and draws smaller rows. Give `fan_in`, "
+            "about the number of ids to come, or `max_size`; or an initializer "
+            "that has its scale, as RandomNormal(stddev=0.05).",
+            stacklevel=3,
+        )
+    return described
 
 
 def _from_array(value: Any, dim: int) -> RowInitializer:
@@ -233,12 +281,12 @@ def _is_library_class(cls: type) -> bool:
     return is_library and "init" in cls.__module__
 
 
-def _from_library(initializer: Any, dim: int) -> RowInitializer:
+def _from_library(initializer: Any, dim: int, fan_in: int) -> RowInitializer:
     names = [cls.__name__ for cls in type(initializer).__mro__]
     kinds = [_TRANSLATIONS[name] for name in names if name in _TRANSLATIONS]
     if not kinds:
         raise _unknown_form(initializer)
-    described: RowInitializer = kinds[0](initializer, dim)
+    described = kinds[0](initializer, dim, fan_in)
     seed = getattr(
         initializer, "_init_seed", getattr(initializer, "seed", None)
     )
@@ -247,16 +295,18 @@ def _from_library(initializer: Any, dim: int) -> RowInitializer:
     return described
 
 
-def _uniform(initializer: Any, dim: int) -> RowInitializer:
-    del dim
+def _uniform(initializer: Any, dim: int, fan_in: int) -> RowInitializer:
+    del dim, fan_in
     high = initializer.maxval
     bounds = (float(initializer.minval), 1.0 if high is None else float(high))
     return RowInitializer("uniform", bounds)
 
 
-def _variance_scaling(initializer: Any, dim: int) -> RowInitializer:
+def _variance_scaling(
+    initializer: Any, dim: int, fan_in: int
+) -> RowInitializer:
     # limit = sqrt(3 scale / fan) for uniform, stddev = sqrt(scale / fan) else.
-    fan = {"fan_in": 1.0, "fan_out": float(dim), "fan_avg": (1.0 + dim) / 2}
+    fan = {"fan_in": fan_in, "fan_out": dim, "fan_avg": (fan_in + dim) / 2}
     variance = initializer.scale / max(1.0, fan[initializer.mode])
     distribution = initializer.distribution
     if distribution == "uniform":
@@ -268,25 +318,29 @@ def _variance_scaling(initializer: Any, dim: int) -> RowInitializer:
     return RowInitializer("truncated_normal", (0.0, stddev))
 
 
-def _normal(kind: str) -> Callable[[Any, int], RowInitializer]:
-    def translate(initializer: Any, dim: int) -> RowInitializer:
-        del dim
+# (initializer, dim, fan_in) -> the description.
+_Translate = Callable[[Any, int, int], RowInitializer]
+
+
+def _normal(kind: str) -> _Translate:
+    def translate(initializer: Any, dim: int, fan_in: int) -> RowInitializer:
+        del dim, fan_in
         numbers = (float(initializer.mean), float(initializer.stddev))
         return RowInitializer(kind, numbers)
 
     return translate
 
 
-def _constant(value: float) -> Callable[[Any, int], RowInitializer]:
-    return lambda initializer, dim: RowInitializer("constant", (value,))
+def _constant(value: float) -> _Translate:
+    return lambda *_: RowInitializer("constant", (value,))
 
 
 # By class name: Keras 3, tf_keras, tf.initializers and tf.compat.v1 share
 # names and attributes, and need not be imported.
-_TRANSLATIONS: dict[str, Callable[[Any, int], RowInitializer]] = {
+_TRANSLATIONS: dict[str, _Translate] = {
     "Zeros": _constant(0.0),
     "Ones": _constant(1.0),
-    "Constant": lambda initializer, dim: _from_array(initializer.value, dim),
+    "Constant": lambda given, dim, _: _from_array(given.value, dim),
     "RandomUniform": _uniform,
     "RandomNormal": _normal("normal"),
     "TruncatedNormal": _normal("truncated_normal"),

@@ -452,3 +452,53 @@ def test_what_is_no_id_is_named(make, ids):
 def test_arrays_of_objects_are_ids():
     layer = Embedding(4)
     assert layer(np.array([1, 2], object)).shape == (2, 4)
+
+
+class Recommender(keras.Model):
+    """The model of Keras' example of collaborative filtering."""
+
+    def __init__(self, table):
+        super().__init__()
+        self.users, self.user_bias = table(60, 16), table(60, 1)
+        self.films, self.film_bias = table(40, 16), table(40, 1)
+
+    def call(self, pairs):
+        user, film = pairs[:, 0], pairs[:, 1]
+        product = self.users(user) * self.films(film)
+        score = keras.ops.sum(product, 1, keepdims=True)
+        return keras.ops.sigmoid(
+            score + self.user_bias(user) + self.film_bias(film)
+        )
+
+
+def _losses_of_filtering(table):
+    rng = np.random.default_rng(5)
+    pairs = np.stack([rng.integers(0, n, 2000) for n in (60, 40)], 1)
+    tastes = rng.normal(size=(60, 2))[pairs[:, 0]]
+    scores = (tastes * rng.normal(size=(40, 2))[pairs[:, 1]]).sum(1)
+    likes = 1 / (1 + np.exp(-scores))
+    keras.utils.set_random_seed(11)
+    model = Recommender(table)
+    model.compile(keras.optimizers.Adam(0.01), "binary_crossentropy")
+    new = (pairs[1600:], likes[1600:])
+    done = model.fit(
+        pairs[:1600], likes[:1600], validation_data=new, epochs=4, verbose=0
+    )
+    return done.history["val_loss"]
+
+
+@pytest.mark.slow
+def test_collaborative_filtering_is_ported_with_its_initializer():
+    ours = _losses_of_filtering(
+        lambda rows, width: Embedding(
+            width, embeddings_initializer="he_normal", fan_in=rows
+        )
+    )
+    stock = _losses_of_filtering(
+        lambda rows, width: keras.layers.Embedding(
+            rows, width, embeddings_initializer="he_normal"
+        )
+    )
+
+    np.testing.assert_allclose(ours, stock, rtol=0.1)
+    assert ours[-1] < 0.95 * ours[0]

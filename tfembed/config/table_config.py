@@ -85,6 +85,9 @@ class TableConfig:
       max_size: the maximum number of ids of such a table: inserts make room by
         the eviction policy. A step with more distinct ids is refused. None:
         unbounded.
+      fan_in: the number of rows by which VarianceScaling, Glorot*, He* and
+        Lecun* scale new rows of such a table, as a static one does by its
+        `vocabulary_size`. None: `max_size`, else 1, of which a warning tells.
       key_dtype: the dtype of the ids, or its name: tf.int64, which takes all
         integers; for a table without a vocabulary also tf.string.
       stochastic_rounding: for rows of float16 and bfloat16: whether updates
@@ -114,6 +117,7 @@ class TableConfig:
     )
     expiry: Expiry | None = dataclasses.field(default=None, kw_only=True)
     max_size: int | None = dataclasses.field(default=None, kw_only=True)
+    fan_in: int | None = dataclasses.field(default=None, kw_only=True)
     key_dtype: tf.DType | str = dataclasses.field(
         default=tf.int64, kw_only=True
     )
@@ -159,7 +163,22 @@ class TableConfig:
         ]
         return f"TableConfig({', '.join(shown)})"
 
+    def known_fan_in(self) -> int | None:
+        """Returns the number of rows for initializers; None: not known."""
+        return initializers.known_fan_in(
+            self.fan_in, self.vocabulary_size, self.max_size
+        )
+
     def _check_initializer(self) -> None:
+        if self.fan_in is not None and self.vocabulary_size is not None:
+            raise errors.ArgumentError(
+                "`fan_in` is for tables with vocabulary_size=None; got fan_in="
+                f"{self.fan_in} and vocabulary_size={self.vocabulary_size}, "
+                "which is the fan of this table. Leave `fan_in` out."
+            )
+        object.__setattr__(
+            self, "fan_in", initializers.known_fan_in(self.fan_in)
+        )
         if isinstance(self.initializer, type):
             raise errors.ArgumentError(
                 "Argument `initializer` must be an instance; got the class "

@@ -242,7 +242,9 @@ class TapedEmbedding(
 def _make_table(owner: Any, config: Any, optimizer: Any) -> HostTable:
     if config.vocabulary_size is not None:
         return make_static_table(owner, config, optimizer, tf.Variable)
-    described = initializers.row_initializer(config.initializer, config.dim)
+    described = initializers.table_initializer(
+        config.initializer, config.dim, config.known_fan_in(), config.name
+    )
     if config.seed is not None:
         described = dataclasses.replace(described, seed=config.seed)
     variable = dynamic_embedding.Variable(

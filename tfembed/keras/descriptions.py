@@ -230,7 +230,9 @@ def _table(table: Any, optimizers: list[Any]) -> dict[str, Any]:
     if table.vocabulary_size is not None:
         return _description(table, known)
     # Numbers, arrays, names and functions become an equivalent initializer.
-    row_initializer = initializers.row_initializer(table.initializer, table.dim)
+    row_initializer = initializers.row_initializer(
+        table.initializer, table.dim, table.known_fan_in()
+    )
     return _description(table, known, initializer=row_initializer)
 
 

@@ -98,4 +98,5 @@ def _table(table: Any) -> Any:
         optimizer=described(table.optimizer),
         combiner=table.combiner,
         name=table.name,
+        fan_in=getattr(table, "fan_in", None),
     )

@@ -31,8 +31,9 @@ _FORWARD = (
 )
 _LOOPED = (
     "Lookups inside of a loop (tf.while_loop, a `for` over tensors, tf.map_fn, "
-    "tf.scan, tf.vectorized_map) have no gradient. Look all ids up before the "
-    "loop, in one call, and take rows of the result inside."
+    "tf.scan, tf.vectorized_map, the cell of an RNN) have no gradient. Look all "
+    "ids up before the loop, in one call, and take rows of the result inside; "
+    "or give keras.layers.RNN unroll=True."
 )
 _VECTORIZED = (
     "A table has no jacobian: TensorFlow makes it of dense gradients. Look rows "

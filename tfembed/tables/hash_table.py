@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfembed import checks, errors, optimizers
-from tfembed.initializers import row_initializer
+from tfembed.initializers import known_fan_in, table_initializer
 from tfembed.ops import check_forward_mode, grouped, private
 from tfembed.ops import table as table_ops
 from tfembed.ops.gradients import shrink_factor, with_finite_rows
@@ -175,6 +175,9 @@ class HashTable(ShardedTable):
         random bits depend only on the seed, the key, the column and the number
         of batches that the shard has written; for `accum` also on the position
         in the batch.
+      fan_in: the number of rows by which VarianceScaling, Glorot*, He* and Lecun*
+        scale new rows, as Keras does by `input_dim`. None: `max_size`, else
+        `init_size`, else 1, of which a warning tells.
 
     Raises:
       tfembed.errors.DtypeError: dtypes that do not go together.
@@ -212,6 +215,7 @@ class HashTable(ShardedTable):
         expiry: Expiry | None = None,
         max_size: int | None = None,
         stochastic_rounding: bool = False,
+        fan_in: int | None = None,
     ) -> None:
         arguments.check_name(name)
         keys, values = table_dtypes(key_dtype, value_dtype)
@@ -228,7 +232,12 @@ class HashTable(ShardedTable):
             policies = (admits, eviction, expiry, max_size)
             arguments.check_drawn_alone(policies, name)
             drawn = SeededRows(initializer, dim, values, name)
-        described = row_initializer(None if drawn else initializer, dim)
+        described = table_initializer(
+            None if drawn else initializer,
+            dim,
+            known_fan_in(fan_in, checks.whole(max_size), init_size),
+            name,
+        )
         arguments.check_initializer(described, values, name)
         seed = described.seed if seed is None else seed
         options = ShardOptions(

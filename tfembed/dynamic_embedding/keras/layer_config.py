@@ -34,7 +34,7 @@ __all__ = [
 FLOAT_IDS_REFUSED = contextvars.ContextVar("float ids refused", default=False)
 
 
-def initializer_config(initializer: Any, dim: int) -> Any:
+def initializer_config(initializer: Any, dim: int, fan_in: int | None) -> Any:
     """Converts an initializer to JSON: Keras' form, or a `RowInitializer`'s.
 
     A function with a seed is saved by the name under which it is registered.
@@ -48,7 +48,7 @@ def initializer_config(initializer: Any, dim: int) -> Any:
         return keras.initializers.serialize(initializer)
     if draws_by_seed(initializer, dim):
         return {"registered": name_of(initializer, "initializer")}
-    return dataclasses.asdict(row_initializer(initializer, dim))
+    return dataclasses.asdict(row_initializer(initializer, dim, fan_in))
 
 
 def initializer_of(config: Any) -> Any:

@@ -195,7 +195,8 @@ class Embedding(TableLayer):
         `admission`, `eviction`, `expiry`, `max_size`, `stochastic_rounding`: as
         in `Variable`; `checkpoint`: as in `Variable`; if False, Keras' files
         leave the rows out too, with a warning; `init_capacity`: keys to make
-        room for; `max_norm`: longer rows (L2) are scaled down to it; and the
+        room for; `fan_in`: the number of rows for initializers that scale by
+        it, as in `Variable`; `max_norm`: longer rows (L2) are scaled down to it; and the
         arguments of any Keras layer, such as `trainable`.
 
     Attributes:

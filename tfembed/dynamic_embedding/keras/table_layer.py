@@ -27,13 +27,18 @@ from tfembed.dynamic_embedding.lookups.shadow_variable import TableShadow
 from tfembed.dynamic_embedding.lookups.trainable import check_max_norm
 from tfembed.dynamic_embedding.variables.arguments import default_partition_fn
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.initializers import known_fan_in
 
 __all__ = ["LayerOptions", "TableLayer"]
 
 
 _POLICIES = ("admission", "eviction", "expiry")
 
-_INTEGERS = {"init_capacity": 0, "max_size": 1}  # Option -> its least value.
+_INTEGERS = {
+    "fan_in": 1,
+    "init_capacity": 0,
+    "max_size": 1,
+}  # Option -> its least value.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +54,7 @@ class LayerOptions:
     checkpoint: bool = True
     eviction: Any = None
     expiry: Any = None
+    fan_in: int | None = None
     init_capacity: int = 0
     kv_creator: Any = None
     max_norm: float | None = None
@@ -92,6 +98,10 @@ class LayerOptions:
         for name in _POLICIES:
             options[name] = layer_config.policy_of(options.get(name))
         return cls(**options)
+
+    def known_fan_in(self) -> int | None:
+        """Returns the number of rows for initializers; None: not known."""
+        return known_fan_in(self.fan_in, self.max_size, self.init_capacity)
 
     def config(self) -> dict[str, Any]:
         """Returns the options as JSON, for `take_from`.
@@ -194,6 +204,7 @@ class TableLayer(keras.layers.Layer):
             expiry=options.expiry,
             max_size=options.max_size,
             stochastic_rounding=options.stochastic_rounding,
+            fan_in=options.fan_in,
         )
         self._keys = LayerKeys(self.name, self.params.key_dtype)
         self.params.as_keys = self._keys
@@ -344,7 +355,7 @@ class TableLayer(keras.layers.Layer):
             if is_function
             else self.combiner,
             "initializer": layer_config.initializer_config(
-                self._initializer, params.dim
+                self._initializer, params.dim, self._options.known_fan_in()
             ),
             "devices": list(params.devices),
             "with_unique": self.with_unique,

@@ -92,7 +92,7 @@ class Variable(
         name, and `create_slots` the optimizer.
       admission: a policy of `tfembed.policies` that decides which new keys
         training inserts, or n for `CountAdmission(n)`; None: all. TFRA does not
-        have it, nor the four below.
+        have it, nor the five below.
       eviction: a policy of `tfembed.policies` that ranks the rows for
         `table.evict` and `table.expire`; None: no policy.
       expiry: when rows expire by themselves, every so many steps; None: only
@@ -101,6 +101,8 @@ class Variable(
       stochastic_rounding: whether trained rows of float16 or bfloat16 are
         rounded up or down at random, see `HashTable`, so that small updates are
         not lost.
+      fan_in: the number of rows for initializers that scale by it, see
+        `HashTable`.
 
     Raises:
       tfembed.errors.DtypeError: (also TypeError) other dtypes, or a
@@ -145,6 +147,7 @@ class Variable(
         expiry: Expiry | None = None,
         max_size: int | None = None,
         stochastic_rounding: bool = False,
+        fan_in: int | None = None,
     ) -> None:
         self.key_dtype, self.value_dtype = table_dtypes(key_dtype, value_dtype)
         check_kv_creator(kv_creator)
@@ -168,6 +171,7 @@ class Variable(
             expiry=expiry,
             max_size=max_size,
             stochastic_rounding=stochastic_rounding,
+            fan_in=fan_in,
         )
         self._restrict_policy = make_policy(restrict_policy, self)
         if self.checkpoint and self._restrict_policy is not None:

@@ -281,6 +281,7 @@ def hash_table_of(
         name=name,
         devices=devices,
         initializer=config.initializer,
+        fan_in=config.fan_in,
         seed=config.seed,
         admission=config.admission,
         eviction=config.eviction,

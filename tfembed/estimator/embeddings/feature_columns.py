@@ -164,7 +164,7 @@ def embedding_column(
       learning_rate_fn: a function of the global step that returns the rate.
       optimization_parameters: replaces that of the EmbeddingConfigSpec.
       **options: key_dtype ("int64" or "string"), dtype, seed, admission,
-        eviction, expiry, max_size and stochastic_rounding, as in
+        eviction, expiry, max_size, fan_in and stochastic_rounding, as in
         `tfembed.TableConfig`.
 
     Raises:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfembed import checks, errors
 from tfembed.config.table_config import as_dtype
 from tfembed.estimator.embeddings.parameters import OptimizationParameters
-from tfembed.initializers import by_name, row_initializer
+from tfembed.initializers import by_name, known_fan_in, table_initializer
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.policies.admission import as_admission
 
@@ -26,6 +26,7 @@ WITHOUT_VOCABULARY = (
     "eviction",
     "expiry",
     "max_size",
+    "fan_in",
     "key_dtype",
     "stochastic_rounding",
 )
@@ -50,7 +51,7 @@ class TableConfig:
       learning_rate: a number that replaces the optimization parameters' rate.
       learning_rate_fn: a function of the global step that returns the rate.
       optimization_parameters: replaces that of the EmbeddingConfigSpec.
-      dtype, seed, admission, eviction, expiry, max_size, key_dtype,
+      dtype, seed, admission, eviction, expiry, max_size, fan_in, key_dtype,
         stochastic_rounding: options of a table without a vocabulary, as in
         `tfembed.TableConfig`.
 
@@ -73,6 +74,7 @@ class TableConfig:
     eviction: EvictionPolicy | None = None
     expiry: Expiry | None = None
     max_size: int | None = None
+    fan_in: int | None = None
     key_dtype: tf.DType | str = tf.int64
     stochastic_rounding: bool = False
 
@@ -120,7 +122,10 @@ class TableConfig:
                 mean=0.0, stddev=1 / math.sqrt(self.dimension)
             )
         if self.vocabulary_size is None:
-            given = row_initializer(given, self.dimension)
+            fan_in = known_fan_in(self.fan_in, self.max_size)
+            given = table_initializer(
+                given, self.dimension, fan_in, "without a vocabulary"
+            )
         elif not callable(given):
             raise errors.ArgumentError(
                 f"initializer must be callable if specified. Got {given!r}."

@@ -31,6 +31,7 @@ class TableConfig:
       combiner: "mean", "sum" or "sqrtn".
       placement: "auto", "default_device" or "sparsecore"; tables are always in
         host memory.
+      fan_in: as in `tfembed.TableConfig`; keras-rs does not have it.
       max_ids_per_partition, max_unique_ids_per_partition: not used.
 
     Raises:
@@ -51,6 +52,7 @@ class TableConfig:
     placement: str = "auto"
     max_ids_per_partition: int = 256
     max_unique_ids_per_partition: int = 256
+    fan_in: int | None = None
 
     def __post_init__(self) -> None:
         if self.placement not in PLACEMENTS:

@@ -91,6 +91,9 @@ class Embedding(keras.layers.Layer):
       max_norm: longer rows (L2) are scaled down to it.
       admission, eviction, expiry, max_size: the policies that decide which ids
         get a row and which rows are removed, as in `tfembed.TableConfig`.
+      fan_in: the number of rows by which VarianceScaling, Glorot*, He* and Lecun*
+        scale new rows, as Keras does by `input_dim`. None: `max_size`, else 1, of
+        which a warning tells.
       value_dtype: the dtype of the rows: float32, float16 or bfloat16.
       stochastic_rounding: as in `tfembed.TableConfig`.
       **kwargs: arguments of keras.layers.Layer.
@@ -114,6 +117,7 @@ class Embedding(keras.layers.Layer):
         eviction: Any = None,
         expiry: Any = None,
         max_size: int | None = None,
+        fan_in: int | None = None,
         value_dtype: Any = "float32",
         stochastic_rounding: bool = False,
         **kwargs: Any,
@@ -143,6 +147,7 @@ class Embedding(keras.layers.Layer):
             eviction=eviction,
             expiry=expiry,
             max_size=max_size,
+            fan_in=fan_in,
             value_dtype=value_dtype,
             stochastic_rounding=stochastic_rounding,
         )
@@ -194,10 +199,7 @@ class Embedding(keras.layers.Layer):
         inputs = as_ids(
             inputs, None if table is None else table.key_dtype, self.name
         )
-        if self._is_stand_in(inputs):
-            self._guess()
-        elif isinstance(inputs, keras.KerasTensor) or self.table is None:
-            self._make(self._key_dtype(inputs))
+        self._see(inputs)
         if isinstance(inputs, keras.KerasTensor):
             forget_shared_object(self)
         return super().__call__(inputs, *args, **kwargs)
@@ -207,6 +209,7 @@ class Embedding(keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         """Returns the rows of `inputs`, a tensor or a tf.RaggedTensor."""
+        self._see(inputs)  # Wrappers, as TimeDistributed, call this alone.
         self._held.training.check_step()
         if not self.mask_zero:
             return self._table_layer(inputs)
@@ -227,6 +230,21 @@ class Embedding(keras.layers.Layer):
         if not self.mask_zero or isinstance(inputs, tf.RaggedTensor):
             return None
         return PaddingMask()(inputs)
+
+    def compute_output_spec(
+        self, inputs: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Returns the output's spec for functional models.
+
+        Raises:
+          tfembed.errors.UnsupportedError: (also NotImplementedError) floats, so
+            that a Sequential model inside of another waits for ids too.
+        """
+        if not layer_config.is_below(
+            type(self), "call", "compute_output_shape"
+        ):
+            self._key_dtype(inputs)
+        return super().compute_output_spec(inputs, *args, **kwargs)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
         """Returns ids.shape + [dim]."""
@@ -316,8 +334,8 @@ class Embedding(keras.layers.Layer):
             )
         raise errors.UnsupportedError(
             f"Ids of layer '{self.name}' must be integers or strings; got "
-            f"{dtype.name}. Begin the model with keras.Input(shape, "
-            "dtype='int64'), or with dtype='string'."
+            f"{dtype.name}. Begin the model, and each Sequential inside of it, "
+            "with keras.Input(shape, dtype='int64'), or dtype='string'."
         )
 
     def _is_stand_in(self, inputs: Any) -> bool:
@@ -327,6 +345,13 @@ class Embedding(keras.layers.Layer):
             and inputs.dtype.is_floating
             and in_symbolic_scope()
         )
+
+    def _see(self, inputs: Any) -> None:
+        """Makes the table, if these are the first ids."""
+        if self._is_stand_in(inputs):
+            self._guess()
+        elif isinstance(inputs, keras.KerasTensor) or self.table is None:
+            self._make(self._key_dtype(inputs))
 
     def _guess(self) -> None:
         """Makes a table before there are ids; they may change the key dtype."""
@@ -361,6 +386,7 @@ class _TableOptions:
     eviction: Any = None
     expiry: Any = None
     max_size: int | None = None
+    fan_in: int | None = None
     value_dtype: Any = "float32"
     stochastic_rounding: bool = False
 
@@ -393,6 +419,7 @@ class _TableOptions:
         return dataclasses.replace(
             self,
             dim=checks.integer(self.dim, "dim", least=1),
+            fan_in=initializers.known_fan_in(self.fan_in),
             optimizer=table_optimizer(self.optimizer),
             embeddings_initializer=initializer,
             value_dtype=value_dtype.name,
@@ -431,7 +458,9 @@ class _TableOptions:
             },
             "optimizer": optimizer,
             "embeddings_initializer": layer_config.initializer_config(
-                self.embeddings_initializer, self.dim
+                self.embeddings_initializer,
+                self.dim,
+                initializers.known_fan_in(self.fan_in, self.max_size),
             ),
         }
 
@@ -502,6 +531,7 @@ class _HeldTable:
                     eviction=options.eviction,
                     expiry=options.expiry,
                     max_size=options.max_size,
+                    fan_in=options.fan_in,
                     stochastic_rounding=options.stochastic_rounding,
                     dtype=holder.dtype_policy,
                     trainable=holder.trainable,
