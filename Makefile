@@ -11,7 +11,7 @@ BAZEL := $(PY) build_tools/bazel.py
 CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
 export TF KERAS DATA
 
-.PHONY: help setup demo test test-python test-full lint format wheel sdist docs \
+.PHONY: help setup demo test test-python test-full lint format wheel wheels sdist docs \
   notebooks bench bench-engines bench-estimator bench-lookup bench-table fuzz soak \
   soak-memory tpu-proof clean
 
@@ -22,6 +22,7 @@ help:
 	@echo 'make test-full                 the same with many more random cases'
 	@echo 'make lint | format             check | apply the style'
 	@echo 'make wheel | sdist             what PyPI takes, in dist/'
+	@echo 'make wheels                    a wheel for each minor version of TensorFlow'
 	@echo 'make docs [ARGS=serve]         the site of docs/, in build/site'
 	@echo 'make notebooks                 executes docs/notebooks, keeps the outputs'
 	@echo 'make bench                     speed beside stock TensorFlow'
@@ -69,6 +70,9 @@ format: setup
 
 wheel: setup
 	PYTHON=$(CURDIR)/$(PY) scripts/wheel
+
+wheels: setup
+	@scripts/wheels $(ARGS)
 
 sdist: setup
 	$(PY) -m build --sdist --no-isolation --outdir dist

@@ -118,7 +118,7 @@ def build(python: str, tensorflow_version: str, targets: list[str]) -> None:
     command = command_line(find_bazel(), tensorflow_version, arguments)
     progress.say(
         f"compiling for TensorFlow {tensorflow_version}; a first build takes"
-        f" about {progress.minutes()} minutes on this machine"
+        f" about {progress.minutes()} minutes on this machine, as busy as it is"
     )
     progress.run(command, dict(os.environ, PYTHON=python), ROOT)
 

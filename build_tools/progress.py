@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import pathlib
+import queue
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import TextIO
@@ -27,16 +29,24 @@ OPTIONS = (
 
 
 def minutes() -> int:
-    """Returns about how many minutes a clean build takes on this machine."""
+    """Returns about how many minutes a clean build takes on this machine now.
+
+    Beside so many other processes that run, a build has its share of the cores.
+    """
     cores = len(os.sched_getaffinity(0))
-    return max(1, round(CPU_SECONDS / cores / 60))
+    share = cores / (cores + os.getloadavg()[0])
+    return max(1, round(CPU_SECONDS / (cores * share) / 60))
 
 
 def run(
     command: list[str], environment: dict[str, str], folder: os.PathLike[str]
 ) -> None:
-    """Runs Bazel and shows its steps; raises CalledProcessError if it fails."""
+    """Runs Bazel and shows its steps; raises CalledProcessError if it fails.
+
+    While a long step goes on, a line says so: no output looks like a hang.
+    """
     began = time.monotonic()
+    steps = "no step"
     with subprocess.Popen(
         command,
         cwd=folder,
@@ -46,17 +56,36 @@ def run(
         errors="replace",
     ) as process:
         assert process.stderr is not None
-        for line in process.stderr:
-            if not (steps := _STEPS.match(line)):
-                sys.stderr.write(line)
+        lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        reader = threading.Thread(
+            target=_read, args=(process.stderr, lines), daemon=True
+        )
+        reader.start()
+        while True:
+            try:
+                line = lines.get(timeout=2 * BETWEEN_LINES)
+            except queue.Empty:
+                say(f"{steps}, the next goes on{_after(began)}")
                 continue
-            done, known = steps.groups()
-            say(
-                f"{done} of {known} known steps after"
-                f" {time.monotonic() - began:.0f} s"
-            )
+            if line is None:
+                break
+            if found := _STEPS.match(line):
+                steps = "{} of {} known steps".format(*found.groups())
+                say(f"{steps}{_after(began)}")
+            else:
+                sys.stderr.write(line)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
+
+
+def _read(stream: TextIO, lines: queue.SimpleQueue[str | None]) -> None:
+    for line in stream:
+        lines.put(line)
+    lines.put(None)
+
+
+def _after(began: float) -> str:
+    return f" after {time.monotonic() - began:.0f} s"
 
 
 def say(line: str) -> None:

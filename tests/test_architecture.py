@@ -27,7 +27,9 @@ CC_ROOMS = {
     "xla": re.compile(r"cc/(core|xla)/|absl/|tensorflow/|xla/|\w+(\.h)?$"),
     "kernels": re.compile(
         r"cc/(core|ops|kernels)/|absl/|tensorflow/|unsupported/|\w+(\.h)?$"
+        r"|sys/\w+\.h$"
     ),
+    "older_systems": re.compile(r"\w+(\.h)?$|sys/\w+\.h$"),
 }
 
 

@@ -130,6 +130,34 @@ def test_a_build_shows_its_steps_and_what_went_wrong(
     assert said.err == "one.cc:1: error: no\n"
 
 
+def test_a_build_says_that_a_long_step_goes_on(monkeypatch, tmp_path, capsys):
+    progress = _load("progress", monkeypatch)
+    monkeypatch.setattr(progress, "BETWEEN_LINES", 0.05)
+    program = tmp_path / "bazel"
+    program.write_text(
+        "#!/bin/sh\necho '[3 / 57] Compiling cc/one.cc' >&2\nsleep 0.5\n"
+    )
+    program.chmod(0o755)
+
+    progress.run([str(program)], dict(os.environ), tmp_path)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "tfembed: 3 of 57 known steps after 0 s"
+    assert (
+        lines[-1] == "tfembed: 3 of 57 known steps, the next goes on after 0 s"
+    )
+
+
+def test_a_busy_machine_is_said_to_take_longer(monkeypatch):
+    progress = _load("progress", monkeypatch)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    assert progress.minutes() == 3
+    monkeypatch.setattr(os, "getloadavg", lambda: (6.0, 6.0, 6.0))
+    assert progress.minutes() == 10
+
+
 def test_xla_kernels_are_built_where_the_wheel_has_all_headers(monkeypatch):
     found = _load("find_tensorflow", monkeypatch).find_tensorflow()
 
@@ -185,6 +213,43 @@ def test_the_running_tensorflow_has_a_constraints_file():
     pins = (ROOT / "constraints" / f"tf-{minor}.txt").read_text()
 
     assert f"tensorflow-cpu=={tf.__version__}\n" in pins
+
+
+# What Rocky 8, Debian 11 and Ubuntu 20.04 have, and TensorFlow's wheels ask for.
+NEWEST_SYMBOLS = {
+    "GLIBC": (2, 28),
+    "GLIBCXX": (3, 4, 25),
+    "CXXABI": (1, 3, 11),
+    "GCC": (7, 0, 0),
+}
+
+
+@pytest.mark.parametrize(
+    "path", sorted(pathlib.Path(library.__file__).parent.glob("*.so")), ids=str
+)
+def test_a_library_asks_for_symbols_that_older_systems_have(path):
+    """Kind: a build that binds to what this machine alone has.
+
+    Looked for in all libraries that a wheel has; `auditwheel` reads the same.
+    """
+    elffile = pytest.importorskip("elftools.elf.elffile")
+    with path.open("rb") as file:
+        needed = elffile.ELFFile(file).get_section_by_name(".gnu.version_r")
+        names = [
+            version.name
+            for _, versions in needed.iter_versions()
+            for version in versions
+        ]
+    assert "GLIBC_2.14" in names
+    too_new = []
+    for name in names:
+        system, _, numbers = name.partition("_")
+        if numbers[:1].isdigit() and system in NEWEST_SYMBOLS:
+            version = tuple(int(number) for number in numbers.split("."))
+            if version > NEWEST_SYMBOLS[system]:
+                too_new.append(name)
+
+    assert not too_new
 
 
 class _Workspace:

@@ -1,11 +1,11 @@
 #include "cc/kernels/disk_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <system_error>
 
@@ -18,12 +18,10 @@
 namespace tfembed {
 namespace {
 
-namespace fs = ::std::filesystem;
-
-const char* KindOf(fs::file_type type) {
-  if (type == fs::file_type::directory) return "a folder";
-  if (type == fs::file_type::fifo) return "a FIFO";
-  if (type == fs::file_type::socket) return "a socket";
+const char* KindOf(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
   return "a device";
 }
 
@@ -64,14 +62,10 @@ std::string LocalPath(const std::string& path) {
 absl::StatusOr<int64_t> RegularFileSize(tensorflow::Env* env,
                                         const std::string& path) {
   const std::string local = LocalPath(path);
-  std::error_code error;
-  const fs::file_type type =
-      local.empty() ? fs::file_type::none : fs::status(local, error).type();
-  if (!error && type != fs::file_type::none &&
-      type != fs::file_type::not_found && type != fs::file_type::unknown) {
-    if (type != fs::file_type::regular) return NoFile(path, KindOf(type));
-    const auto size = fs::file_size(local, error);
-    if (!error) return static_cast<int64_t>(size);
+  struct stat local_file;
+  if (!local.empty() && ::stat(local.c_str(), &local_file) == 0) {
+    if (S_ISREG(local_file.st_mode)) return int64_t{local_file.st_size};
+    return NoFile(path, KindOf(local_file.st_mode));
   }
   // TensorFlow's words for what is wrong.
   tensorflow::FileStatistics statistics;
@@ -129,21 +123,21 @@ WriteBack::WriteBack(const std::string& path)
 
 WriteBack::~WriteBack() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     is_ending_ = true;
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
   if (thread_.joinable()) thread_.join();
   if (file_ >= 0) ::close(file_);
 }
 
 void WriteBack::Add(int64_t bytes) {
   if (file_ < 0) return;
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   written_ += bytes;
   if (written_ < kStepBytes) return;  // Most files are smaller.
   if (thread_.joinable()) {
-    changed_.notify_one();
+    changed_.NotifyOne();
     return;
   }
   try {
@@ -158,9 +152,10 @@ void WriteBack::Run() {
   int64_t begun = 0;
   for (;;) {
     {
-      std::unique_lock<std::mutex> lock(mutex_);
-      changed_.wait(
-          lock, [&] { return is_ending_ || written_ - begun >= kStepBytes; });
+      const MutexLock lock(&mutex_);
+      while (!is_ending_ && written_ - begun < kStepBytes) {
+        changed_.Wait(&mutex_);
+      }
       if (is_ending_) return;
     }
     // Returns when the disk's queue has taken it.

@@ -1,14 +1,14 @@
 #ifndef TFEMBED_KERNELS_DISK_FILE_H_
 #define TFEMBED_KERNELS_DISK_FILE_H_
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cc/core/support/mutex.h"
 #include "tensorflow/core/platform/env.h"
 
 namespace tfembed {
@@ -61,10 +61,10 @@ class WriteBack {
   void Run();
 
   const int file_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t written_ = 0;  // Guarded by mutex_, as is is_ending_.
-  bool is_ending_ = false;
+  Mutex mutex_;
+  Condition changed_;
+  int64_t written_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

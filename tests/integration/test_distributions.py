@@ -23,6 +23,13 @@ users = tfembed.HashTable(2, name="users")
 users.upsert([42], [[0.5, 0.25]])
 tf.train.Checkpoint(users=users).save("saved/model")
 """
+TYPED = """
+import tfembed
+
+films = tfembed.TableConfig(vocabulary_size=None, dim=4, name="films")
+features = {"film": tfembed.FeatureConfig(table=films)}
+embedding = tfembed.TPUEmbedding(features, tfembed.optimizers.Adagrad(0.3))
+"""
 MINOR = ".".join(tf.__version__.split(".")[:2])
 
 pytestmark = pytest.mark.slow
@@ -88,10 +95,12 @@ def _metadata(wheel: pathlib.Path):
 def test_pypi_takes_the_wheels_tag_and_version(wheel):
     digits = MINOR.replace(".", "")
 
-    assert re.fullmatch(
-        rf"tfembed-\d+\.\d+\.\d+\.{digits}-py3-none-manylinux_2_\d+_x86_64\.whl",
+    named = re.fullmatch(
+        rf"tfembed-\d+\.\d+\.\d+\.{digits}-py3-none"
+        r"-manylinux_2_(\d+)_x86_64\.whl",
         wheel.name,
     )
+    assert int(named[1]) <= 28
 
 
 def test_the_wheel_holds_the_package_alone(wheel):
@@ -153,6 +162,25 @@ def test_an_installed_wheel_looks_up_rows_outside_the_checkout(
     ).stdout
     assert "users: key 42" in shown
     assert "0.5  0.25" in shown
+
+
+def test_a_type_checker_reads_the_installed_wheel(wheel, environment, tmp_path):
+    pytest.importorskip("mypy", reason="make setup installs it")
+    _run(environment, "-m", "pip", "install", "--quiet", "--no-deps", wheel)
+    (tmp_path / "right.py").write_text(TYPED)
+    (tmp_path / "wrong.py").write_text(TYPED.replace("dim=4", "dimension=4"))
+    said = subprocess.run(
+        (
+            *(sys.executable, "-m", "mypy", "--no-incremental", "--strict"),
+            *(f"--python-executable={environment}", "right.py", "wrong.py"),
+        ),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    ).stdout
+
+    assert 'wrong.py:4: error: Unexpected keyword argument "dimension"' in said
+    assert "right.py" not in said
 
 
 def test_an_sdist_builds_and_looks_up_rows(environment, tmp_path):

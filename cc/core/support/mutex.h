@@ -1,8 +1,10 @@
 #ifndef TFEMBED_CORE_SUPPORT_MUTEX_H_
 #define TFEMBED_CORE_SUPPORT_MUTEX_H_
 
+#include <pthread.h>
+#include <time.h>
+
 #include <chrono>
-#include <condition_variable>
 #include <mutex>
 #include <shared_mutex>
 
@@ -110,30 +112,47 @@ class ABSL_LOCKABLE LockRole {
 
 // A condition of what a Mutex guards. Wait may return for no reason: callers
 // look at the condition in a loop, under the lock.
+//
+// By POSIX calls: std::condition_variable waits by functions that the C library
+// has since 2.30 only, and wheels are for older ones too.
 class Condition {
  public:
-  void NotifyOne() { changed_.notify_one(); }
-  void NotifyAll() { changed_.notify_all(); }
+  Condition() {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&changed_, &attributes);
+    pthread_condattr_destroy(&attributes);
+  }
+  Condition(const Condition&) = delete;
+  Condition& operator=(const Condition&) = delete;
+  ~Condition() { pthread_cond_destroy(&changed_); }
+
+  void NotifyOne() { pthread_cond_signal(&changed_); }
+  void NotifyAll() { pthread_cond_broadcast(&changed_); }
 
   void Wait(Mutex* mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    changed_.wait(lock);
-    lock.release();
+    pthread_cond_wait(&changed_, mutex->mutex_.native_handle());
   }
 
   // Waits until `end` at most; false once that has passed.
-  template <class Clock, class Duration>
-  bool WaitUntil(Mutex* mutex,
-                 const std::chrono::time_point<Clock, Duration>& end)
+  bool WaitUntil(Mutex* mutex, std::chrono::steady_clock::time_point end)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    const std::cv_status status = changed_.wait_until(lock, end);
-    lock.release();
-    return status == std::cv_status::no_timeout;
+    // libstdc++'s steady clock is CLOCK_MONOTONIC.
+    const auto since_start = end.time_since_epoch();
+    const auto seconds =
+        std::chrono::duration_cast<std::chrono::seconds>(since_start);
+    const timespec limit = {
+        static_cast<time_t>(seconds.count()),
+        static_cast<long>(
+            std::chrono::nanoseconds(since_start - seconds)  // NOLINT
+                .count())};
+    return pthread_cond_timedwait(&changed_, mutex->mutex_.native_handle(),
+                                  &limit) == 0;
   }
 
  private:
-  std::condition_variable changed_;
+  pthread_cond_t changed_;
 };
 
 }  // namespace tfembed
