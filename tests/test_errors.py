@@ -12,6 +12,7 @@ TREE = {
     errors.MissingTableError: KeyError,
     errors.DtypeError: TypeError,
     errors.StateError: RuntimeError,
+    errors.StoppedError: RuntimeError,
     errors.UnsupportedError: NotImplementedError,
     errors.CheckpointError: ValueError,
     errors.LibraryError: ImportError,

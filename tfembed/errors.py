@@ -5,6 +5,7 @@
     │   └── MissingTableError  also KeyError: a table that a mapping lacks
     ├── DtypeError         also TypeError: a dtype or a type that is not allowed
     ├── StateError         also RuntimeError: right call, wrong moment
+    ├── StoppedError       also RuntimeError: SIGTERM came before the result
     ├── UnsupportedError   also NotImplementedError: not in this release
     ├── CheckpointError    also ValueError: a checkpoint that cannot be used
     ├── DataError          also ValueError: a bad line of an input file
@@ -44,6 +45,10 @@ class DtypeError(TfembedError, TypeError):
 
 class StateError(TfembedError, RuntimeError):
     """The call is right, but not now: the text says what must come first."""
+
+
+class StoppedError(TfembedError, RuntimeError):
+    """SIGTERM came before the call, inside of a training, had its result."""
 
 
 class UnsupportedError(TfembedError, NotImplementedError):

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import re
-import signal
-import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import fresh_process
 from tests.estimator import linear_model
 from tfembed import errors, estimator
-from tfembed.estimator import early_stopping, private, sessions
+from tfembed.estimator import early_stopping, private
 
 v1 = tf.compat.v1
 experimental = estimator.experimental
@@ -281,41 +278,6 @@ def test_text_that_protobuf_cannot_write_is_noticed(monkeypatch):
     assert not private.writes_text_graphs()
 
 
-class Raises(v1.train.SessionRunHook):
-    """Sends this process SIGTERM in a step."""
-
-    def after_run(self, run_context, run_values):
-        signal.raise_signal(signal.SIGTERM)
-
-
-def test_sigterm_saves_a_checkpoint_and_stops(tmp_path):
-    model = linear_model.make(tmp_path)
-
-    with pytest.raises(SystemExit) as raised:
-        model.train(linear_model.input_fn, hooks=[Raises()], steps=100)
-
-    assert raised.value.code == 128 + signal.SIGTERM
-    assert 1 <= model.get_variable_value("global_step") <= 2
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-
-
-def test_a_handler_of_sigterm_is_called_after_the_checkpoint(tmp_path):
-    model = linear_model.make(tmp_path)
-    seen = []
-
-    def handler(signum, frame):
-        seen.append(model.get_variable_value("global_step"))
-
-    before = signal.signal(signal.SIGTERM, handler)
-    try:
-        model.train(linear_model.input_fn, hooks=[Raises()], steps=100)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-    assert len(seen) == 1
-    assert seen[0] == sessions.load_global_step_from_checkpoint_dir(tmp_path)
-
-
 def test_a_loss_that_is_no_number_ends_training(tmp_path):
     def model_fn(features, labels, mode):
         spec = linear_model.model_fn(features, labels, mode)
@@ -336,43 +298,3 @@ def test_listeners_need_something_that_saves(tmp_path):
             steps=1,
             saving_listeners=[v1.train.CheckpointSaverListener()],
         )
-
-
-WAITING = """
-import sys, time
-import tensorflow as tf
-from tests.estimator import linear_model
-from tfembed.estimator import sessions
-
-sessions._UNTIL_SECOND_SIGTERM = 0.5
-tf.compat.v1.logging.set_verbosity("INFO")
-
-def input_fn():
-    def rows():
-        yield {"x": [1.0, 2.0, 3.0]}, 1.0
-        print("waits", flush=True)
-        time.sleep(1000)
-
-    spec = ({"x": tf.TensorSpec([3])}, tf.TensorSpec([]))
-    return tf.data.Dataset.from_generator(rows, output_signature=spec).batch(1)
-
-linear_model.make(sys.argv[1]).train(input_fn, steps=5)
-"""
-
-
-@pytest.mark.slow
-def test_a_second_sigterm_ends_a_program_whose_input_does_not_come(tmp_path):
-    process = fresh_process.start(WAITING, tmp_path / "model")
-    try:
-        process.wait_for_output("waits\n")
-        for _ in range(2):  # A shell may send the first one twice.
-            process.send_signal(signal.SIGTERM)
-            time.sleep(0.1)
-        time.sleep(1)
-        assert process.poll() is None
-        assert "A second SIGTERM" in process.printed()[1]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 128 + signal.SIGTERM
-    finally:
-        process.kill()
-        process.communicate()

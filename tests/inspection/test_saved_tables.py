@@ -324,6 +324,33 @@ def test_a_folder_of_checkpoints_means_the_latest(tmp_path):
 
     assert open_saved(tmp_path).path == paths[-1]
     assert checkpoints_of(tmp_path) == paths
+    (tmp_path / "checkpoint").unlink()
+    assert open_saved(tmp_path).path == paths[-1]
+
+
+@pytest.mark.parametrize(
+    "state, named",
+    [
+        (b"", "no checkpoint"),
+        (
+            b'model_checkpoint_path: "ckpt-9"\n',
+            "'.*ckpt-9', which is not there",
+        ),
+        (b'model_checkpoint_path: "\\x"\n', "'.*', which is not there"),
+    ],
+)
+def test_a_state_file_that_names_no_checkpoint_of_the_folder_is_named(
+    tmp_path, state, named
+):
+    checkpoint = tf.train.Checkpoint(t=saved_files.users(3))
+    path = tf.train.CheckpointManager(checkpoint, str(tmp_path), 3).save()
+    (tmp_path / "checkpoint").write_bytes(state)
+
+    with pytest.raises(
+        tfembed.errors.CheckpointError,
+        match=rf"latest checkpoint, names {named}. Name .*\['{path}'\]",
+    ):
+        open_saved(tmp_path)
 
 
 def test_a_folder_with_one_file_of_keras_means_that_file(tmp_path):

@@ -10,13 +10,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.errors import ArgumentError, DtypeError
+from tfembed.errors import ArgumentError, DtypeError, StoppedError
 from tfembed.estimator import (
+    checkpoints,
     exports,
     input_functions,
     private,
     reports,
     sessions,
+    sigterm,
     strategies,
 )
 from tfembed.estimator.input_functions import CheckpointInputPipelineHook
@@ -183,9 +185,14 @@ class Estimator:
         ]
 
     def latest_checkpoint(self) -> str | None:
-        """Returns the path of the latest checkpoint; None without one."""
-        latest: str | None = tf.train.latest_checkpoint(self._model_dir)
-        return latest
+        """Returns the path of the latest checkpoint; None without one.
+
+        Raises:
+          tfembed.errors.CheckpointError: (also ValueError) the file
+            `checkpoint` of `model_dir` is damaged, or missing beside
+            checkpoints, or names one that is not there.
+        """
+        return checkpoints.latest_checkpoint(self._model_dir)
 
     def eval_dir(self, name: str | None = None) -> str:
         """Returns the folder of an evaluation's summaries."""
@@ -203,7 +210,9 @@ class Estimator:
         """Trains from the latest checkpoint, and saves checkpoints.
 
         SIGTERM stops training after the current step: a checkpoint is saved,
-        and then the signal takes its usual effect.
+        and then the signal takes its usual effect. An evaluation, prediction
+        or export inside of the training ends after its current batch, without
+        a result.
 
         Args:
           input_fn: Returns a `tf.data.Dataset` of features or of (features,
@@ -260,9 +269,13 @@ class Estimator:
         Raises:
           ValueError: `steps` is not positive, or a metric is named `loss` or
             `global_step`.
+          tfembed.errors.StoppedError: (also RuntimeError) a hook or listener
+            of a training evaluates, and SIGTERM came. `predict` and exports
+            raise it too.
         """
         all_hooks = checked_hooks(hooks)
         all_hooks += self._convert_eval_steps_to_hooks(steps)
+        sigterm.check("an evaluation")
         checkpoint_path = checkpoint_path or self._checkpoint_to("evaluate")
         strategy = self._eval_distribution
         scope = strategy.scope() if strategy else contextlib.nullcontext()
@@ -309,6 +322,7 @@ class Estimator:
             batch differ in length and cannot be split into examples.
         """
         all_hooks = checked_hooks(hooks)
+        sigterm.check("a prediction")
         checkpoint_path = checkpoint_path or self._checkpoint_to("predict")
         # No context may stay open while the caller handles a prediction.
         graph = tf.Graph()
@@ -714,6 +728,9 @@ class Estimator:
                 _, loss = session.run([spec.train_op, spec.loss])
             except (tf.errors.OutOfRangeError, StopIteration):
                 break  # The input ended.
+            except StoppedError:
+                ran = True
+                break  # SIGTERM came while a hook evaluated the step.
             ran = True
         if not ran:
             tf.compat.v1.logging.warn(
@@ -748,7 +765,12 @@ class Estimator:
                 "name. Give the metric another name."
             )
         results["global_step"] = tf.compat.v1.train.get_global_step(graph)
-        all_hooks = [*input_hooks, *(hooks or []), *spec.evaluation_hooks]
+        all_hooks = [
+            *checkpoints.checks_of_init_fn(spec.scaffold, checkpoint_path),
+            *input_hooks,
+            *(hooks or []),
+            *spec.evaluation_hooks,
+        ]
         scaffold = spec.scaffold
         if scaffold.local_init_op is not None:
             # An op of our own would not initialize the eval step.
@@ -822,14 +844,18 @@ class Estimator:
     ) -> dict[str, Any]:
         """Runs the session of an evaluation, and writes its results."""
         seen = reports.SeenHook()
-        with sessions.explained_restore(checkpoint_path):
+        with checkpoints.restoring(checkpoint_path, scaffold):
             results = private.evaluate_once(
                 checkpoint_path=checkpoint_path,
                 master=self._config.evaluation_master,
                 scaffold=scaffold,
                 eval_ops=update_op,
                 final_ops=eval_dict,
-                hooks=[seen, *all_hooks],
+                hooks=[
+                    seen,
+                    *all_hooks,
+                    sigterm.StopHook("an evaluation"),
+                ],
                 config=self._session_config,
             )
         # A hook may have made steps of a run in which the input ended.
@@ -862,7 +888,7 @@ class Estimator:
         )
         self._maybe_warm_start(checkpoint_path)
         predictions = with_keys(spec.predictions, predict_keys)
-        with sessions.explained_restore(checkpoint_path):
+        with checkpoints.restoring(checkpoint_path, spec.scaffold):
             session = tf.compat.v1.train.MonitoredSession(
                 session_creator=tf.compat.v1.train.ChiefSessionCreator(
                     checkpoint_filename_with_path=checkpoint_path,
@@ -870,7 +896,14 @@ class Estimator:
                     scaffold=spec.scaffold,
                     config=self._session_config,
                 ),
-                hooks=[*input_hooks, *hooks, *spec.prediction_hooks],
+                hooks=[
+                    *checkpoints.checks_of_init_fn(
+                        spec.scaffold, checkpoint_path
+                    ),
+                    *input_hooks,
+                    *hooks,
+                    *spec.prediction_hooks,
+                ],
             )
         return predictions, session
 
@@ -881,6 +914,7 @@ class Estimator:
         while not session.should_stop():
             with graph.as_default():
                 batch = session.run(predictions)
+            sigterm.check("a prediction")
             yield batch
 
     def _export_all_saved_models(
@@ -916,6 +950,7 @@ class Estimator:
 
         def add_graphs(builder: Any) -> None:
             for mode in modes:
+                sigterm.check("an export")
                 self._add_meta_graph_for_mode(
                     builder,
                     input_receiver_fn_map,
@@ -980,7 +1015,7 @@ class Estimator:
         warm_start(self._warm_start_settings)
 
     def _existing_checkpoint(self) -> str:
-        latest = tf.train.latest_checkpoint(self._model_dir)
+        latest = checkpoints.usable_checkpoint(self._model_dir)
         if not latest:
             raise ArgumentError(
                 f"Could not find trained model in model_dir: {self._model_dir}"
@@ -989,7 +1024,7 @@ class Estimator:
         return latest
 
     def _checkpoint_to(self, purpose: str) -> str | None:
-        latest = tf.train.latest_checkpoint(self._model_dir)
+        latest = checkpoints.latest_checkpoint(self._model_dir)
         if not latest:
             tf.compat.v1.logging.info(
                 "Could not find trained model in model_dir: %s, running "

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import not_in_release
-from tfembed.errors import ArgumentError, UnsupportedError
+from tfembed.errors import ArgumentError, StoppedError, UnsupportedError
 from tfembed.estimator import private
 from tfembed.estimator.early_stopping import (
     make_early_stopping_hook,
@@ -180,7 +181,11 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
             session.run(self._feed, feed_dict=values)
 
         scaffold, update_op, results, hooks = self._evaluation
-        with self._graph.as_default():
+        with (
+            self._graph.as_default(),
+            # SIGTERM came: training stops after this step.
+            contextlib.suppress(StoppedError),
+        ):
             self._estimator._evaluate_run(
                 checkpoint_path=None,
                 scaffold=tf.compat.v1.train.Scaffold(

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.errors import ArgumentError, CheckpointError
-from tfembed.estimator import private
+from tfembed.estimator import checkpoints, private, sigterm
 from tfembed.estimator.input_functions import parse_input_fn_result
 from tfembed.estimator.spec import EstimatorSpec, ModeKeys
 
@@ -357,6 +357,7 @@ def write_folder(
     Returns:
       The path of the new folder.
     """
+    sigterm.check("an export")
     export_dir = get_timestamped_export_dir(export_dir_base)
     unfinished = get_temp_export_dir(export_dir)
     try:
@@ -369,6 +370,7 @@ def write_folder(
             )
             tf.io.gfile.makedirs(os.path.dirname(target))  # noqa: PTH120 - may be gs:
             tf.io.gfile.copy(source, target)
+        sigterm.check("an export")
     except BaseException:
         if tf.io.gfile.exists(unfinished):
             tf.io.gfile.rmtree(unfinished)
@@ -406,7 +408,8 @@ def add_meta_graph(
       strip_default_attrs: Whether to remove attributes with default values.
 
     Raises:
-      ValueError: The checkpoint lacks a variable.
+      ValueError: The checkpoint lacks a variable, or has one of another shape
+        or dtype.
     """
     if save_variables and not check_variables:
         raise ArgumentError(
@@ -453,8 +456,15 @@ def add_meta_graph(
 
 
 def _restore(saver: Any, session: Any, checkpoint: str, mode: str) -> None:
+    checkpoints.check_files(checkpoint)
+    saver.build()
     try:
+        checkpoints.check_fits(saver, checkpoint)
         saver.restore(session, checkpoint)
+    except tf.errors.InvalidArgumentError as error:
+        raise CheckpointError(
+            f"The export in mode `{mode}`: {error.message}"
+        ) from error
     except tf.errors.NotFoundError as error:
         raise CheckpointError(
             "Could not load all requested variables from checkpoint. Please "

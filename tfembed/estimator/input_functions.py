@@ -122,6 +122,9 @@ _GET_NEXT = (
 )
 _POLICIES = ("warn", "ignore", "fail")
 
+# The first part of the names of files with the position of the input.
+INPUT_STATE = "input_state-"
+
 
 class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     """Saves the position of a training graph's datasets, and restores it.
@@ -150,7 +153,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         config = estimator.config
         self._policy = external_state_policy
         self._folder = config.model_dir
-        self._stem = f"input_state-{config.task_type}-{config.task_id}.ckpt"
+        self._stem = f"{INPUT_STATE}{config.task_type}-{config.task_id}.ckpt"
         self._kept = config.keep_checkpoint_max or 0
         self._is_chief = config.is_chief
         self._save_secs = config.save_checkpoints_secs

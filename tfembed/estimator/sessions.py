@@ -1,15 +1,11 @@
-"""Training sessions: savers, hooks, restores, names of slots, and SIGTERM."""
+"""Training sessions: their savers, hooks and configuration."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import socket
-import threading
-import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,14 +13,12 @@ from google.protobuf import text_format
 
 from tfembed.dynamic_embedding.tensorflow1.graph_saver import TableSaveable
 from tfembed.errors import ArgumentError, StateError
-from tfembed.estimator import private
+from tfembed.estimator import checkpoints, private, sigterm
 from tfembed.estimator.embeddings.tpu_tables import EngineHook
 from tfembed.estimator.input_functions import CheckpointInputPipelineHook
 from tfembed.estimator.run_config import RunConfig, TaskType
+from tfembed.estimator.slot_names import SlotNamesSaver, renamed_slots
 from tfembed.estimator.spec import EstimatorSpec
-
-# The seconds after which another SIGTERM counts as a second one.
-_UNTIL_SECOND_SIGTERM = 5.0
 
 
 def device_setter(config: RunConfig) -> Any:
@@ -42,7 +36,7 @@ def device_setter(config: RunConfig) -> Any:
 
 def load_global_step_from_checkpoint_dir(model_dir: str) -> int:
     """Returns the global step of the latest checkpoint; 0 without one."""
-    latest = tf.train.latest_checkpoint(model_dir)
+    latest = checkpoints.usable_checkpoint(model_dir)
     if not latest:
         return 0
     reader = tf.train.load_checkpoint(latest)
@@ -104,34 +98,6 @@ def add_loss_to_collections(loss: Any) -> None:
 
 
 @contextlib.contextmanager
-def explained_restore(checkpoint: str | None) -> Iterator[None]:
-    """Adds to a restore's error which variables do not fit, or what is damaged.
-
-    The error keeps its type and TensorFlow's text.
-    """
-    try:
-        yield
-    except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-        if checkpoint and error.op is not None and "Restore" in error.op.type:
-            raise type(error)(
-                error.node_def,
-                error.op,
-                f"Checkpoint '{checkpoint}' is damaged, or cut short. Remove "
-                "its files, and have the file `checkpoint` beside them name an "
-                f"earlier one, or give another model_dir. {error.message}",
-            ) from error
-        raise
-    except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
-        if checkpoint and "Restoring from checkpoint failed" in error.message:
-            raise type(error)(
-                error.node_def,
-                error.op,
-                f"{_differences(checkpoint)} {error.message}",
-            ) from error
-        raise
-
-
-@contextlib.contextmanager
 def training_session(
     config: RunConfig,
     spec: EstimatorSpec,
@@ -149,9 +115,11 @@ def training_session(
     Raises:
       ValueError: There are listeners, but no hook that saves checkpoints.
     """
-    with stopping_at_sigterm() as sigterm_hook:
+    latest = checkpoints.usable_checkpoint(config.model_dir)
+    with sigterm.stopping() as sigterm_hook:
         worker_hooks = [*hooks, *spec.training_hooks, sigterm_hook]
-        _add_saver(config, spec)
+        worker_hooks[:0] = checkpoints.checks_of_init_fn(spec.scaffold, latest)
+        _add_saver(config, spec, latest)
         chief_hooks = _saver_hooks(
             config, spec, [*worker_hooks, *spec.training_chief_hooks]
         )
@@ -178,8 +146,10 @@ def training_session(
             chief_hooks.append(_GraphHook(config.model_dir))
         if config.num_ps_replicas:
             _empty_tables_first(spec.scaffold)
-        latest = tf.train.latest_checkpoint(config.model_dir)
-        with explained_restore(latest):
+        # Workers restore nothing.
+        with checkpoints.restoring(
+            latest if config.is_chief else None, spec.scaffold
+        ):
             session = private.training.MonitoredTrainingSession(
                 master=config.master,
                 is_chief=config.is_chief,
@@ -262,33 +232,9 @@ def _sums_trained_rows(graph: tf.Graph) -> bool:
     return False
 
 
-def _differences(checkpoint: str) -> str:
-    """Lists the variables that a checkpoint lacks, or has in another shape."""
-    saved = dict(tf.train.list_variables(checkpoint))
-    missing, reshaped = [], []
-    for variable in tf.compat.v1.global_variables():
-        part = getattr(variable, "_save_slice_info", None)
-        name = part.full_name if part else variable.op.name
-        shape = part.full_shape if part else variable.shape.as_list()
-        if name not in saved:
-            missing.append(name)
-        elif list(saved[name]) != list(shape):
-            reshaped.append(
-                f"'{name}' is {list(shape)} here and {saved[name]} there"
-            )
-    text = f"Checkpoint '{checkpoint}' is not of this model."
-    if missing:
-        text += f" The checkpoint lacks the variables {missing[:10]}"
-        text += f" and {len(missing) - 10} more." if missing[10:] else "."
-        text += f" It has {sorted(saved)[:10]}."
-    if reshaped:
-        text += f" Shapes differ: {'; '.join(reshaped[:10])}."
-    return (
-        f"{text} Give another model_dir, or start from it by warm_start_from."
-    )
-
-
-def _add_saver(config: RunConfig, spec: EstimatorSpec) -> None:
+def _add_saver(
+    config: RunConfig, spec: EstimatorSpec, latest: str | None
+) -> None:
     """Adds a saver to the graph, unless the model has one."""
     savers = tf.compat.v1.GraphKeys.SAVERS
     if spec.scaffold.saver or tf.compat.v1.get_collection(savers):
@@ -300,9 +246,8 @@ def _add_saver(config: RunConfig, spec: EstimatorSpec) -> None:
         "defer_build": True,
         "save_relative_paths": True,
     }
-    latest = tf.train.latest_checkpoint(config.model_dir)
     renamed = renamed_slots(private.saveables_by_name(), latest)
-    if renamed:
+    if latest and renamed:
         saver = SlotNamesSaver(latest, renamed, **options)
     else:
         saver = tf.compat.v1.train.Saver(**options)
@@ -393,199 +338,3 @@ class _GraphHook(tf.compat.v1.train.SessionRunHook):
         )
         with tf.io.gfile.GFile(self._path, "w") as file:
             file.write(text)
-
-
-class _SigtermHook(tf.compat.v1.train.SessionRunHook):
-    """Requests the end of training after SIGTERM."""
-
-    def __init__(self) -> None:
-        self.came = False
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Stops training after a step; the session then saves a checkpoint."""
-        del run_values
-        if self.came:
-            tf.compat.v1.logging.info(
-                "SIGTERM came: training saves a checkpoint and stops."
-            )
-            run_context.request_stop()
-
-
-@contextlib.contextmanager
-def stopping_at_sigterm() -> Iterator[_SigtermHook]:
-    """Delays SIGTERM until training has saved a checkpoint.
-
-    Then the previous handler runs; without one, SystemExit ends the process
-    with the status of that signal. If a step does not end because its input
-    does not come, a second SIGTERM, some seconds later, ends the process at
-    once. (Shells and schedulers may send the first one twice.)
-    """
-    hook = _SigtermHook()
-    before = signal.getsignal(signal.SIGTERM)
-    if (
-        threading.current_thread() is not threading.main_thread()
-        or before is signal.SIG_IGN
-        or before is None
-    ):
-        yield hook
-        return
-
-    def note(signum: int, frame: Any) -> None:
-        del signum, frame
-        hook.came = True
-
-    signal.signal(signal.SIGTERM, note)
-    try:
-        with _watched(before):
-            yield hook
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        if hook.came:
-            if callable(before):
-                before(signal.SIGTERM, None)
-            else:
-                raise SystemExit(128 + signal.SIGTERM)
-
-
-@contextlib.contextmanager
-def _watched(before: Any) -> Iterator[None]:
-    """Watches for SIGTERM in a thread, while the main thread waits for a step.
-
-    Python runs handlers in the main thread, between two session runs.
-
-    Args:
-      before: The previous handler. If it is the user's, a second signal does
-        not end the process.
-    """
-    heard, told = socket.socketpair()
-    told.setblocking(False)
-    outer = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
-    if outer != -1:  # An event loop uses the wakeup fd.
-        signal.set_wakeup_fd(outer)
-        heard.close()
-        told.close()
-        yield
-        return
-    thread = threading.Thread(
-        target=_hear, args=(heard, not callable(before)), daemon=True
-    )
-    thread.start()
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(-1)
-        told.close()  # The thread then reads EOF.
-        thread.join()
-        heard.close()
-
-
-def _hear(heard: socket.socket, second_one_ends: bool) -> None:
-    first: float | None = None
-    while numbers := heard.recv(64):
-        if signal.SIGTERM not in numbers:
-            continue
-        if first is None:
-            first = time.monotonic()
-            tf.compat.v1.logging.info(
-                "SIGTERM came: training ends after the step that runs.%s",
-                f" A second SIGTERM, {_UNTIL_SECOND_SIGTERM:g} s later or more, "
-                "ends the process at once, without a checkpoint."
-                if second_one_ends
-                else "",
-            )
-        elif (
-            second_one_ends
-            and time.monotonic() - first >= _UNTIL_SECOND_SIGTERM
-        ):
-            tf.compat.v1.logging.warn(
-                "A second SIGTERM came before the step had ended: the process "
-                "ends without a checkpoint of it."
-            )
-            private.end_process(128 + signal.SIGTERM)
-
-
-# Slots whose names differ between a CPU's optimizers and a TPU's tables. A
-# CPU's AdamOptimizer names the slots of a variable `v` `v/Adam` and
-# `v/Adam_1`, its RMSPropOptimizer `v/RMSProp` and `v/RMSProp_1`. TPUEstimator
-# has always named the slots of its tables `v/Adam/m`, `v/Adam/v`,
-# `v/RMSProp/ms` and `v/RMSProp/mom`. A checkpoint keeps the names of its
-# writer; `SlotNamesSaver` reads both.
-_CPU_OF_TPU = {
-    "Adam/m": "Adam",
-    "Adam/v": "Adam_1",
-    "RMSProp/ms": "RMSProp",
-    "RMSProp/mom": "RMSProp_1",
-}
-_OTHER = {**_CPU_OF_TPU, **{cpu: tpu for tpu, cpu in _CPU_OF_TPU.items()}}
-
-
-def other_name(name: str) -> str | None:
-    """Returns the other name of a slot; None for other variables.
-
-    Example:
-        >>> other_name("table/Adam/m"), other_name("table/Adam_1")
-        ('table/Adam', 'table/Adam/v')
-    """
-    for suffix, other in _OTHER.items():
-        if name.endswith(f"/{suffix}"):
-            return name.removesuffix(suffix) + other
-    return None
-
-
-def renamed_slots(
-    names: Iterable[str], checkpoint: str | None
-) -> dict[str, str]:
-    """Returns the checkpoint's slot names that differ from the graph's.
-
-    The result is a dict from the graph's name to the checkpoint's name.
-
-    Args:
-      names: The names of the graph's variables.
-      checkpoint: The path of the checkpoint, or None.
-    """
-    slots = {name: other for name in names if (other := other_name(name))}
-    if not slots or not checkpoint:
-        return {}
-    saved = {name for name, _ in tf.train.list_variables(checkpoint)}
-    return {
-        name: other
-        for name, other in slots.items()
-        if name not in saved and other in saved
-    }
-
-
-class SlotNamesSaver(tf.compat.v1.train.Saver):
-    """Restores a checkpoint by its own slot names; saves by the graph's names.
-
-    Args:
-      checkpoint: The path of the checkpoint.
-      renamed: The result of `renamed_slots`.
-      **options: The arguments of `tf.compat.v1.train.Saver`.
-    """
-
-    def __init__(
-        self, checkpoint: str, renamed: dict[str, str], **options: Any
-    ) -> None:
-        self._checkpoint = checkpoint
-        self._renamed = renamed
-        self._reader: Any = None
-        super().__init__(**options)
-
-    def build(self) -> None:
-        """Adds the ops to the graph."""
-        super().build()
-        saved = private.saveables_by_name()
-        self._reader = tf.compat.v1.train.Saver(
-            {self._renamed.get(name, name): saved[name] for name in saved},
-            name="restore_slots",
-        )
-
-    def restore(self, sess: Any, save_path: Any) -> None:
-        """Restores variables, by the other slot names for that checkpoint."""
-        if tf.compat.as_str_any(save_path) != self._checkpoint:
-            super().restore(sess, save_path)
-            return
-        tf.compat.v1.logging.info(
-            "Slots are restored under other names: %s.", self._renamed
-        )
-        self._reader.restore(sess, save_path)

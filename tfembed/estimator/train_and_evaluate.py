@@ -11,8 +11,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.errors import ArgumentError, DtypeError, StateError
-from tfembed.estimator import private
+from tfembed.errors import (
+    ArgumentError,
+    DtypeError,
+    StateError,
+    StoppedError,
+)
+from tfembed.estimator import private, sigterm
 from tfembed.estimator.estimator import Estimator
 from tfembed.estimator.exporters import Exporter
 from tfembed.estimator.run_config import RunConfig, TaskType
@@ -568,16 +573,18 @@ class _Evaluator:
         folder = os.path.join(  # noqa: PTH118 - may be gs:
             tf.compat.as_str_any(self._estimator.model_dir), "export"
         )
-        exported = [
-            exporter.export(
-                estimator=self._estimator,
-                export_path=f"{folder}/{exporter.name}",
-                checkpoint_path=checkpoint,
-                eval_result=metrics,
-                is_the_final_export=is_final,
+        exported = []
+        for exporter in self.spec.exporters:
+            sigterm.check("an export")
+            exported.append(
+                exporter.export(
+                    estimator=self._estimator,
+                    export_path=f"{folder}/{exporter.name}",
+                    checkpoint_path=checkpoint,
+                    eval_result=metrics,
+                    is_the_final_export=is_final,
+                )
             )
-            for exporter in self.spec.exporters
-        ]
         self._warned = 0.0
         self._evaluated = checkpoint
         return result, exported
@@ -636,7 +643,12 @@ class _EvaluatingListener(tf.compat.v1.train.CheckpointSaverListener):
                 self._throttle_secs,
             )
             return None
-        if self._listener.after_eval(self._evaluate(global_step_value)):
+        try:
+            result = self._evaluate(global_step_value)
+        except StoppedError as stopped:
+            tf.compat.v1.logging.info("%s", stopped)
+            return True
+        if self._listener.after_eval(result):
             return None
         tf.compat.v1.logging.info(
             "Exiting training and evaluation: the listener's after_eval says "
@@ -649,8 +661,14 @@ class _EvaluatingListener(tf.compat.v1.train.CheckpointSaverListener):
         del session
         if global_step_value == self._timer.last_triggered_step():
             return
-        if self._listener.before_eval():
-            self._listener.after_eval(self._evaluate(global_step_value))
+        if sigterm.came() or not self._listener.before_eval():
+            return
+        try:
+            result = self._evaluate(global_step_value)
+        except StoppedError as stopped:
+            tf.compat.v1.logging.info("%s", stopped)
+            return
+        self._listener.after_eval(result)
 
     def _evaluate(self, global_step: int) -> EvalResult:
         self._timer.update_last_triggered_step(global_step)

@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.dynamic_embedding.tensorflow1.graph_saver import TableSaveable
-from tfembed.errors import ArgumentError
-from tfembed.estimator import private
+from tfembed.errors import ArgumentError, CheckpointError
+from tfembed.estimator import checkpoints, private
 
 VocabInfo = tf.compat.v1.train.VocabInfo
 
@@ -108,7 +108,7 @@ def checkpoint_of(settings: WarmStartSettings) -> str:
         )
     if not tf.io.gfile.isdir(path):
         return path
-    latest = tf.train.latest_checkpoint(path)
+    latest = checkpoints.latest_checkpoint(path)
     if not latest:
         raise ArgumentError(
             f"warm_start_from names the folder '{path}', which has neither a "
@@ -122,7 +122,13 @@ def warm_start(settings: WarmStartSettings) -> None:
 
     Tables of an EmbeddingConfigSpec count as trainable variables. The log
     lists tables without a vocabulary, whose rows cannot be warm-started.
+
+    Raises:
+      ValueError: A variable has another shape or dtype in the checkpoint.
+      tf.errors.OpError: A file of the checkpoint is missing or cut.
     """
+    checkpoint = checkpoint_of(settings)
+    checkpoints.check_files(checkpoint)
     tf.compat.v1.logging.info(
         "Warm-starting with WarmStartSettings: %s", (settings,)
     )
@@ -148,6 +154,31 @@ def warm_start(settings: WarmStartSettings) -> None:
     trainable[:] = [v for v in before if v.name not in local]
     trainable += tf.compat.v1.get_collection(TABLES)
     try:
-        tf.compat.v1.train.warm_start(checkpoint_of(settings), *settings[1:])
+        tf.compat.v1.train.warm_start(checkpoint, *settings[1:])
+    except ValueError as error:
+        raise _not_fitting(checkpoint, str(error)) from error
     finally:
         trainable[:] = before
+    _check_dtypes(checkpoint)
+
+
+def _check_dtypes(checkpoint: str) -> None:
+    """Checks the reads of a warm start, which TensorFlow does by shape alone."""
+    graph = tf.compat.v1.get_default_graph()
+    reads = [
+        read
+        for op in graph.get_operations()
+        if op.type == "RestoreV2"
+        and tf.get_static_value(op.inputs[0]) == tf.compat.as_bytes(checkpoint)
+        for read in checkpoints.reads_of(op)
+    ]
+    _, others = checkpoints.differences(reads, checkpoint)
+    if others:
+        raise _not_fitting(checkpoint, f"{'; '.join(others[:10])}.")
+
+
+def _not_fitting(checkpoint: str, text: str) -> CheckpointError:
+    return CheckpointError(
+        f"Variables of the model cannot start from checkpoint '{checkpoint}': "
+        f"{text} Name those that can in WarmStartSettings(vars_to_warm_start=)."
+    )

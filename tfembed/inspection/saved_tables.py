@@ -312,19 +312,34 @@ def _open_folder(folder: pathlib.Path, dtypes: RowDtypes) -> SavedTables:
 
 
 def _latest(folder: pathlib.Path) -> pathlib.Path | None:
-    """Returns the checkpoint that the folder's state names, or the newest."""
+    """Returns the checkpoint that the folder's state file names.
+
+    Without that file it is the newest checkpoint; without one it is None.
+
+    Raises:
+      tfembed.errors.CheckpointError: the file names none of the checkpoints.
+    """
     state = folder / "checkpoint"
-    if state.is_file() and state.stat().st_size < 1 << 20:
-        match = re.search(
-            rb'^model_checkpoint_path: "([^"]*)"', state.read_bytes(), re.M
-        )
-        if match:
-            named = match[1].decode(errors="replace")
-            prefix = folder / named.encode().decode("unicode_escape")
-            if prefix.with_name(f"{prefix.name}.index").exists():
-                return prefix
     found = checkpoints_of(folder)
-    return pathlib.Path(found[-1]) if found else None
+    if not state.is_file():
+        return pathlib.Path(found[-1]) if found else None
+    with state.open("rb") as file:
+        match = re.search(
+            rb'^model_checkpoint_path: "([^"]*)"', file.read(1 << 20), re.M
+        )
+    named = "no checkpoint"
+    if match:
+        name = match[1].decode(errors="replace")
+        prefix = folder / name.encode().decode("unicode_escape", "replace")
+        if prefix.with_name(f"{prefix.name}.index").exists():
+            return prefix
+        named = f"'{prefix}', which is not there"
+    if found:
+        raise errors.CheckpointError(
+            f"'{state}', the file that names the latest checkpoint, names "
+            f"{named}. Name one of those in the folder: {found[-10:]}."
+        )
+    return None
 
 
 def _number(name: str) -> int:

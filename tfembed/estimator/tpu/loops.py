@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator import private
+from tfembed.estimator import private, sigterm
 
 _COLLECTION = "tpu_estimator_iterations_per_loop"
 _STEP_OF_PREDICTION = "tpu_estimator_step_of_prediction"
@@ -262,7 +262,10 @@ class LoopHook(tf.compat.v1.train.SessionRunHook):
         )
 
     def before_run(self, run_context: Any) -> Any:
-        """Makes all steps of the loop except the last one."""
+        """Makes all steps of the loop except the last one.
+
+        SIGTERM makes the next step the last one.
+        """
         session = run_context.session
         length = self._iterations
         if not isinstance(length, int):
@@ -271,13 +274,15 @@ class LoopHook(tf.compat.v1.train.SessionRunHook):
             session.run(self._start)
         assert self._step is not None
         assert self._step_with_host_ops is not None
-        for i in range(length - 1):
-            if i % self._every:
+        made = 0
+        while made < length - 1 and not sigterm.came():
+            if made % self._every:
                 self._step()
             else:
                 self._step_with_host_ops()
+            made += 1
             self.num_steps += 1
-        if (length - 1) % self._every:
+        if made % self._every:
             return None
         return tf.compat.v1.train.SessionRunArgs(self._host_ops)
 

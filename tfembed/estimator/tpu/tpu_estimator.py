@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator import exports, input_functions, private
+from tfembed.estimator import exports, input_functions, private, sigterm
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
 from tfembed.estimator.embeddings.engine import EngineSystem
 from tfembed.estimator.embeddings.host_tables import HostTables
@@ -571,7 +571,9 @@ class TPUEstimator(Estimator):
     def _run_train_steps(self, session: Any, spec: EstimatorSpec) -> Any:
         """Runs loops until a hook or the end of the input stops training."""
         loss = None
-        with contextlib.suppress(tf.errors.OutOfRangeError, StopIteration):
+        with contextlib.suppress(
+            tf.errors.OutOfRangeError, StopIteration, errors.StoppedError
+        ):
             while not session.should_stop():
                 _, loss = session.run([spec.train_op, spec.loss])
         in_loops = [
@@ -608,6 +610,7 @@ class TPUEstimator(Estimator):
                         )
                         if signals[0]:
                             return
+                sigterm.check("a prediction")
                 yield batch
 
     def _add_meta_graph_for_mode(

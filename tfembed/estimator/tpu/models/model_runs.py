@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -13,7 +14,13 @@ import tensorflow as tf
 
 import tfembed
 from tfembed import errors
-from tfembed.estimator import exports, reports, sessions
+from tfembed.estimator import (
+    checkpoints,
+    exports,
+    reports,
+    sessions,
+    sigterm,
+)
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
 from tfembed.estimator.spec import ModeKeys
 from tfembed.estimator.tpu import loops, padding
@@ -27,6 +34,7 @@ from tfembed.estimator.tpu.models.model_state import (
     ModelState,
     ReplicaInput,
     predictions_of_data,
+    restore_objects,
 )
 from tfembed.estimator.tpu.models.trained_model import model_of
 
@@ -95,8 +103,8 @@ class ModelRuns:
         goal = max_steps
         if steps is not None:
             goal = state.step + steps
-        with sessions.stopping_at_sigterm() as sigterm:
-            return run.until(inputs.iterators, goal, sigterm)
+        with sigterm.stopping():
+            return run.until(inputs.iterators, goal)
 
     def evaluate(
         self,
@@ -108,6 +116,7 @@ class ModelRuns:
         output_dir: str,
     ) -> dict[str, Any]:
         """Evaluates a checkpoint; returns the results by name."""
+        sigterm.check("an evaluation")
         context = self._context(ModeKeys.EVAL)
         inputs = self._inputs(input_fn, context)
         state = self._state(context, inputs)
@@ -125,6 +134,7 @@ class ModelRuns:
             real = float(real)
             if not real:
                 break  # The data of all hosts have ended.
+            sigterm.check("an evaluation")
             total, rows, done = total + float(loss), rows + real, done + 1
             tell("batch_end", done, {"loss": total / rows})
         results: dict[str, Any] = {
@@ -151,6 +161,7 @@ class ModelRuns:
         callbacks: Sequence[Any],
     ) -> Iterator[Any]:
         """Yields the predictions of batches."""
+        sigterm.check("a prediction")
         context = self._context(ModeKeys.PREDICT)
         inputs = self._inputs(input_fn, context)
         state = self._state(context, inputs)
@@ -165,6 +176,7 @@ class ModelRuns:
                 break
             if not any(np.any(mask.numpy() == 0) for mask in masks):
                 break
+            sigterm.check("a prediction")
             done += 1
             tell("batch_end", done, {"outputs": predictions})
             yield _real_rows(predictions, masks)
@@ -182,7 +194,7 @@ class ModelRuns:
         config = self._config
         checkpoint = exports.checkpoint_to_export(
             checkpoint,
-            tf.train.latest_checkpoint(config.model_dir),
+            checkpoints.latest_checkpoint(config.model_dir),
             self._parts.warm_start_from,
             config.model_dir,
         )
@@ -314,9 +326,7 @@ class _Training:
         self._stops = False
         self._writer = tf.summary.create_file_writer(config.model_dir)
 
-    def until(
-        self, iterators: Sequence[Any], goal: int | None, sigterm: Any
-    ) -> Any:
+    def until(self, iterators: Sequence[Any], goal: int | None) -> Any:
         """Trains until a step is reached, the data end, or training is stopped.
 
         Callbacks, listeners and SIGTERM stop training after a loop.
@@ -336,10 +346,12 @@ class _Training:
                 found, ended = self._loop(iterators, goal)
                 if self._state.step > before:
                     loss = found
-                    self._after_loop(before, loss, goal)
+                    # SIGTERM came while a callback or listener evaluated.
+                    with contextlib.suppress(errors.StoppedError):
+                        self._after_loop(before, loss, goal)
                 if ended:
                     break
-                if sigterm.came:
+                if sigterm.came():
                     tf.compat.v1.logging.info(
                         "SIGTERM came: training saves a checkpoint and stops."
                     )
@@ -488,8 +500,7 @@ class ServedModel:
         objects = {"model": self._model.model}
         if self._tables is not None:
             objects["embedding"] = self._tables
-        status = tf.train.Checkpoint(**objects).restore(checkpoint)
-        status.assert_existing_objects_matched().expect_partial()
+        restore_objects(objects, checkpoint)
         found: dict[str, Any] = {}
 
         def serve() -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator import input_functions
+from tfembed.estimator import checkpoints, input_functions
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
 from tfembed.estimator.keras_layers import seeded
 from tfembed.estimator.spec import ModeKeys
@@ -96,10 +96,7 @@ class ModelState:
 
     def latest_checkpoint(self) -> str | None:
         """Returns the path of the latest checkpoint; None without one."""
-        latest: str | None = tf.train.latest_checkpoint(
-            self._context.config.model_dir
-        )
-        return latest
+        return checkpoints.latest_checkpoint(self._context.config.model_dir)
 
     def manager(self, config: RunConfig) -> Any:
         """Returns the CheckpointManager."""
@@ -137,8 +134,8 @@ class ModelState:
             training resumes; else only the model's variables and the tables.
 
         Raises:
-          tfembed.errors.CheckpointError: (also ValueError) the checkpoint
-            belongs to another model.
+          tfembed.errors.CheckpointError, tf.errors.OpError: As for
+            `restore_objects`.
         """
         objects = self._objects()
         if not step_too:
@@ -146,17 +143,7 @@ class ModelState:
             objects.pop("global_step")
         elif self._context.mode != ModeKeys.TRAIN:
             objects.pop("optimizer")
-        saver = tf.train.Checkpoint(**objects)
-        try:
-            status = saver.restore(checkpoint)
-            status.assert_existing_objects_matched().expect_partial()
-        except (AssertionError, ValueError, tf.errors.OpError) as error:
-            saved = [name for name, _ in tf.train.list_variables(checkpoint)]
-            raise errors.CheckpointError(
-                f"Checkpoint '{checkpoint}' is not of this model: {error}. It "
-                f"has {saved[:10]}. Give another model_dir, or start from it "
-                "by warm_start_from."
-            ) from error
+        restore_objects(objects, checkpoint)
 
     def train(self, iterators: Sequence[Any], count: int) -> None:
         """Runs `count` training steps.
@@ -334,6 +321,30 @@ class ModelState:
         if "mask" in values:
             return values["mask"]
         return tf.zeros([padding.count_rows(values)], tf.int32)
+
+
+def restore_objects(objects: dict[str, Any], checkpoint: str) -> None:
+    """Restores objects by their names from a checkpoint.
+
+    Raises:
+      tfembed.errors.CheckpointError: (also ValueError) the checkpoint belongs
+        to another model.
+      tf.errors.NotFoundError: A file of the checkpoint is missing.
+      tf.errors.DataLossError: A file of the checkpoint is cut or damaged.
+    """
+    checkpoints.check_files(checkpoint)
+    try:
+        status = tf.train.Checkpoint(**objects).restore(checkpoint)
+        status.assert_existing_objects_matched().expect_partial()
+    except tf.errors.DataLossError:
+        raise
+    except (AssertionError, ValueError, tf.errors.OpError) as error:
+        saved = [name for name, _ in tf.train.list_variables(checkpoint)]
+        raise errors.CheckpointError(
+            f"Checkpoint '{checkpoint}' is not of this model: {error}. It "
+            f"has {saved[:10]}. Give another model_dir, or start from it "
+            "by warm_start_from."
+        ) from error
 
 
 def _strategy_for(context: ModeContext) -> Any:
