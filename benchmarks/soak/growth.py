@@ -40,15 +40,20 @@ class Growth:
         """Allocated bytes a repetition."""
         return self.allocated / self.repetitions
 
-    def is_flat(self, beside: Growth | None = None) -> bool:
+    def is_flat(
+        self,
+        beside: Growth | None = None,
+        bytes_each: int = BYTES_A_REPETITION,
+    ) -> bool:
         """Return True if no repetition kept anything.
 
         Args:
           beside: of the same done with TensorFlow alone, which may keep
             something, too.
+          bytes_each: what a repetition may leave.
         """
         known = beside.bytes_each if beside else 0.0
-        each = BYTES_A_REPETITION + max(0.0, known)
+        each = bytes_each + max(0.0, known)
         may = each * self.repetitions
         return (
             self.allocated <= may + BYTES_AT_ALL
@@ -60,6 +65,7 @@ def measure(
     repeat: Callable[[int], object],
     repetitions: int,
     beside: Growth | None = None,
+    bytes_each: int = BYTES_A_REPETITION,
 ) -> Growth:
     """Calls `repeat` again and again and says what the last round of calls left.
 
@@ -70,7 +76,7 @@ def measure(
     Args:
       repeat: what is repeated; its argument is another one each time.
       repetitions: calls in a round. The first round is not measured.
-      beside: as of `Growth.is_flat`.
+      beside, bytes_each: as of `Growth.is_flat`.
     """
 
     def call() -> None:
@@ -86,7 +92,7 @@ def measure(
         after = _bytes()
         grown = (now - then for now, then in zip(after, before, strict=True))
         rounds.append(Growth(repetitions, *grown))
-        if rounds[-1].is_flat(beside):
+        if rounds[-1].is_flat(beside, bytes_each):
             return rounds[-1]
         before = after
     return min(rounds, key=lambda one: one.allocated)

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 import tfembed
 import tfembed.dynamic_embedding as de
+from benchmarks.soak import growth, models
 from tfembed import optimizers, policies
 
 Repeat = Callable[[int], object]
@@ -36,11 +37,15 @@ class Kind:
       make: gives a repetition.
       stock: the same with TensorFlow alone, where that keeps memory by itself.
       cost: how many cheap steps take about as long.
+      fewest: repetitions in a round.
+      bytes_each: what a repetition may leave for good.
     """
 
     make: Callable[[], Repeat]
     stock: Callable[[], Repeat] | None = None
     cost: int = 1
+    fewest: int = 25
+    bytes_each: int = growth.BYTES_A_REPETITION
 
 
 def variable(name: str = "soak", **options: Any) -> de.Variable:
@@ -666,4 +671,15 @@ KINDS: dict[str, Kind] = {
     "keys that are strings": Kind(string_keys, cost=4),
     "threads": Kind(threads, stock_threads, cost=4),
     "datasets": Kind(datasets, stock_datasets, cost=60),
+    # Twenty models leave less than 2 MB.
+    **{
+        name: Kind(
+            models.dropped(run),
+            stock and models.dropped(stock),
+            cost=500,
+            fewest=2,
+            bytes_each=100_000,
+        )
+        for name, (run, stock) in models.MODELS.items()
+    },
 }

@@ -22,7 +22,6 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS = 10_000  # Of the cheapest kinds; of others as many as take as long.
-FEWEST = 25
 MODULE = "benchmarks.soak.memory"
 
 
@@ -54,13 +53,15 @@ def measure(name: str, steps: int) -> dict[str, object]:
     from benchmarks.soak.kinds import KINDS
 
     kind = KINDS[name]
-    repetitions = max(FEWEST, steps // kind.cost)
+    repetitions = max(kind.fewest, steps // kind.cost)
     repeat = kind.make()
     stock = None
     if kind.stock is not None:
-        stock = growth.measure(kind.stock(), repetitions)
-    ours = growth.measure(repeat, repetitions, stock)
-    is_flat = ours.is_flat(stock)
+        stock = growth.measure(
+            kind.stock(), repetitions, bytes_each=kind.bytes_each
+        )
+    ours = growth.measure(repeat, repetitions, stock, kind.bytes_each)
+    is_flat = ours.is_flat(stock, kind.bytes_each)
     return {
         "kind": name,
         "repetitions": repetitions,
@@ -68,7 +69,7 @@ def measure(name: str, steps: int) -> dict[str, object]:
         "resident": round(ours.resident / repetitions),
         "stock": None if stock is None else round(stock.bytes_each),
         "is_flat": is_flat,
-        "kept": {} if is_flat else growth.kept_objects(repeat, 20),
+        "kept": {} if is_flat else growth.kept_objects(repeat, kind.fewest),
     }
 
 

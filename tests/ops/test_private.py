@@ -6,8 +6,10 @@ import ast
 import gc
 import pathlib
 
+import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import ops
 
 import tfembed.ops
 from tfembed.ops import FeaturePlan, private, step, table
@@ -389,6 +391,66 @@ def test_what_waits_for_a_trace_is_called_once_the_outermost_is_made():
 
     assert called == ["inner", "outer", "end"]
     assert not private.when_traced(lambda: None)
+
+
+def slope(function, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tape.gradient(y, x).numpy()
+
+
+def test_custom_gradients_go_with_the_functions_that_have_them():
+    names = ops.gradient_registry.list()
+    before = set(names)
+
+    @tf.custom_gradient
+    def bent(x):
+        return 2.0 * x, lambda upstream: 3.0 * upstream
+
+    def in_control_flow(x):
+        x = tf.cond(x > 0.0, lambda: bent(x), lambda: x)
+        (x,) = tf.while_loop(lambda x: x < 9.0, lambda x: [bent(x)], [x])
+        return bent(x)
+
+    functions = [tf.function(in_control_flow)]
+
+    @tf.function
+    def outer(x):
+        y = bent(x)
+        private.free_gradients_with_graph()
+        return functions[0](y)
+
+    functions.append(outer)
+    del outer
+    x = tf.constant(1.0)
+    assert slope(functions[1], x) == 3.0**5
+    assert set(names) - before
+    del functions[1]
+    gc.collect()
+    # The inner function was traced in the outer one, and outlives it.
+    assert slope(functions[0], x) == 3.0**5
+    assert set(names) - before
+    del functions[0]
+    gc.collect()
+    assert not set(names) - before
+
+
+def test_custom_gradients_go_with_their_graph_of_tensorflow_1():
+    names = ops.gradient_registry.list()
+    before = set(names)
+    x = tf.constant(2.0)
+    expected = slope(tf.nn.silu, x)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        given = tf.constant(2.0)
+        bent = tf.nn.silu(given)
+        private.free_gradients_with_graph()
+        (found,) = session.run(tf.gradients(bent, given))
+    del given, bent, session
+    gc.collect()
+
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert not set(names) - before
 
 
 def test_a_function_s_gradient_has_checks_at_each_of_its_calls():

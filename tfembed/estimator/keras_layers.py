@@ -26,6 +26,7 @@ from tfembed.estimator.replicas.variable_order import (
     variable_behind,
 )
 from tfembed.estimator.spec import ModeKeys
+from tfembed.ops.private import free_gradients_with_graph
 
 _TENSORFLOW = os.path.dirname(tf.__file__) + os.sep  # noqa: PTH120 - a prefix
 _WRITES = ("Assign", "ResourceScatter")
@@ -53,6 +54,8 @@ def call_with_keras_layers(
       their creation, as in eager mode.
     - Under a MirroredStrategy, each replica's call does this for the variables
       on its own device.
+
+    Custom gradients of the model_fn go with its graph.
 
     Args:
       call: Calls the model_fn and returns its spec.
@@ -86,6 +89,7 @@ def call_with_keras_layers(
             if "specify an aggregation method" in str(error):
                 raise _no_copies() from error
             raise
+    free_gradients_with_graph()
     ops = graph.get_operations()[first:]
     if mode == ModeKeys.TRAIN and "tf_keras" in sys.modules:
         _warn_of_updates(ops, getattr(spec, "train_op", None))

@@ -48,6 +48,9 @@ def on_host() -> Iterator[None]:
 def load() -> types.ModuleType:
     """Returns the module of generated op wrappers, e.g. `tfembed_table_lookup`.
 
+    A graph in which ops are made keeps its custom gradients by itself, so that
+    its tables go with it.
+
     Raises:
       LibraryError: TensorFlow is missing or not supported, or the library is
         missing or was built for another minor version of TensorFlow.
@@ -61,6 +64,7 @@ def load() -> types.ModuleType:
         return module
     from tfembed.ops import private
 
+    private.free_gradients_with_graph()
     if not _on_host.get() and private.traced_for_xla():
         raise UnsupportedError(
             "Embedding tables live in host memory, and XLA cannot compile their "
@@ -145,6 +149,9 @@ def load_for_xla() -> types.ModuleType:
         raise UnsupportedError(
             "Tables in device memory need tfembed's XLA kernels. " + missing
         )
+    from tfembed.ops import private
+
+    private.free_gradients_with_graph()
     return _open()
 
 

@@ -56,6 +56,7 @@ ENDED_BY = {
     "converted": "tf.autograph.to_graph obeying the status of its caller",
     "differentiated_around": "a public way to ask whose gradient is being made",
     "eager_mode": "a public tf.init_scope that is eager in graphs too",
+    "free_gradients_with_graph": "custom gradients that go with their graphs",
     "gradients_are_apart": "a public way to ask whose gradient is being made",
     "handle_shape": "shape and dtype as attributes of resource handles",
     "have_tangents": "ForwardAccumulator telling which tensors it follows",
@@ -124,6 +125,8 @@ def converted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 _STAND_IN = "_tfembed_stand_in"
 _READ_TABLES = "_tfembed_read_tables"
+_GRADIENTS = "_tfembed_custom_gradients"
+_WILL_KEEP_GRADIENTS = "_tfembed_will_keep_gradients"
 
 
 def set_handle_shape(
@@ -563,16 +566,85 @@ def when_traced(callback: Callable[[], None]) -> bool:
     Returns:
       Whether a function is being traced.
     """
-    graph: Any = tf.compat.v1.get_default_graph()
-    outermost = None
-    while not tf.executing_eagerly() and isinstance(
-        graph, func_graph.FuncGraph
-    ):
-        outermost, graph = graph, graph.outer_graph
-    if outermost is None:
+    graph = _outermost_graph()
+    if not isinstance(graph, func_graph.FuncGraph):
         return False
-    outermost._add_scope_exit_callback(callback)
+    graph._add_scope_exit_callback(callback)
     return True
+
+
+def _outermost_graph() -> Any:
+    """Returns the graph of the outermost function, or of TensorFlow 1."""
+    if tf.executing_eagerly():
+        return None
+    graph: Any = tf.compat.v1.get_default_graph()
+    while isinstance(graph, func_graph.FuncGraph) and isinstance(
+        graph.outer_graph, func_graph.FuncGraph
+    ):
+        graph = graph.outer_graph
+    return graph
+
+
+def free_gradients_with_graph() -> None:
+    """Has the custom gradients of the graph that is being built go with it.
+
+    TensorFlow registers a function for each call of `tf.custom_gradient` in a
+    graph, and never forgets it. The function has tensors of the graph, so that
+    all that the graph captured stays too: tables, weights, slots. Keras' steps
+    sum gradients over replicas by such a function. After this call the graph
+    alone keeps these functions, and the registry has weak references. In a
+    `tf.function` that is done at the end of the trace, for inner functions and
+    for all that was traced before this call too.
+    """
+    graph = _outermost_graph()
+    if graph is None:  # Eager tapes keep gradients of their own.
+        return
+    if not isinstance(graph, func_graph.FuncGraph):
+        _keep_gradients(graph)
+    elif not getattr(graph, _WILL_KEEP_GRADIENTS, False):
+        setattr(graph, _WILL_KEEP_GRADIENTS, True)
+        graph._add_scope_exit_callback(lambda: _keep_gradients(graph))
+
+
+def _keep_gradients(outermost: Any) -> None:
+    """Moves the custom gradients in `outermost` from the registry to graphs."""
+    setattr(outermost, _WILL_KEEP_GRADIENTS, False)
+    for name, entry in list(ops.gradient_registry._registry.items()):
+        graph = enclosing = _graph_of_gradient(entry["type"])
+        while enclosing is not outermost and enclosing is not None:
+            enclosing = getattr(enclosing, "outer_graph", None)
+        if enclosing is not None:
+            kept = getattr(graph, _GRADIENTS, ())
+            setattr(graph, _GRADIENTS, (*kept, entry["type"]))
+            entry["type"] = _weak_gradient(name, entry["type"])
+
+
+def _graph_of_gradient(gradient: Any) -> Any:
+    """Returns the graph that a function of tf.custom_gradient is for, or None.
+
+    Args:
+      gradient: any registered gradient.
+    """
+    found = gradient
+    for name in ("tape_grad_fn", "result"):
+        code = getattr(found, "__code__", None)
+        if code is None or name not in code.co_freevars:
+            return None
+        found = found.__closure__[code.co_freevars.index(name)].cell_contents
+    tensors = tf.nest.flatten(found, expand_composites=True)
+    return next((x.graph for x in tensors if hasattr(x, "graph")), None)
+
+
+def _weak_gradient(name: str, gradient: Any) -> Any:
+    """Makes a gradient that leaves the registry when `gradient` is deleted."""
+    registry = ops.gradient_registry._registry
+    reference = weakref.ref(gradient, lambda _: registry.pop(name, None))
+
+    def call(op: Any, *upstream: Any) -> Any:
+        kept: Any = reference()  # There, as long as `op` is.
+        return kept(op, *upstream)
+
+    return call
 
 
 def is_in_loop(op: tf.Operation) -> bool:

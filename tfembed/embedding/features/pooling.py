@@ -320,19 +320,10 @@ def gathered_once(
 
     The gradient with respect to a variable has m entries.
     """
-
-    @tf.custom_gradient
-    def spread(rows: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tf.Tensor]]:
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            # The gradient of tf.gather would be IndexedSlices, made dense with
-            # a warning.
-            return tf.math.unsorted_segment_sum(
-                upstream, positions, tf.shape(rows)[0]
-            )
-
-        return tf.gather(rows, positions), gradient
-
-    return spread(tf.gather(table, distinct))
+    rows = tf.gather(table, distinct)
+    # As a batch of one, whose gradient is a dense sum. That of a plain tf.gather
+    # would be IndexedSlices, made dense with a warning.
+    return tf.gather(rows[tf.newaxis], positions[tf.newaxis], batch_dims=1)[0]
 
 
 def _gathered(
