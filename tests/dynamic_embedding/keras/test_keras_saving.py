@@ -196,7 +196,7 @@ def test_setting_weights_warns_that_rows_stay():
     before = rows_of(table_of(model))
 
     with pytest.warns(UserWarning, match="hold no rows of 'users-parameter'"):
-        model.set_weights([w * 0 for w in model.get_weights()])
+        model.set_weights([np.zeros(w.shape) for w in model.get_weights()])
 
     np.testing.assert_array_equal(rows_of(table_of(model)), before)
 

@@ -110,7 +110,11 @@ class BareTable(keras.layers.Layer):
         self._models.add(model)
         if self._weight is None:
             self._weight = TableVariable(
-                self.params, trainable=True, name="rows", is_implied=True
+                self.params,
+                trainable=True,
+                name="rows",
+                is_implied=True,
+                table_attribute="table",
             )
         for caller in callers:  # A lookup begins with a read.
             for name in [n for n, v in vars(caller).items() if v is self]:

@@ -2,7 +2,7 @@
 
 Keras asks each weight for an array (`numpy`) and gives the array back
 (`assign`): in `get_weights` and `set_weights`, and so in EarlyStopping. The
-weight of a table is an array without rows, a `KeptValue`, which refers to a
+weight of a table gives a `KeptValue` in place of an array, which refers to a
 checkpoint of the table in a temporary folder:
 
     weights = model.get_weights()  # Writes the rows, in slices.
@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.checkpoint.table_saver import leave_slots_out
 from tfembed.dynamic_embedding.keras import row_files
+from tfembed.dynamic_embedding.lookups.gradient_source import refuse_operators
 
 __all__ = [
     "KeptRows",
@@ -35,7 +36,6 @@ __all__ = [
     "TableLayout",
     "WeightTables",
     "assign_rows",
-    "value_with_rows",
 ]
 
 
@@ -147,35 +147,75 @@ class KeptRows:
         return _of_files, (self._layouts, files)
 
 
-class KeptValue(np.ndarray[Any, Any]):
-    """The array of a weight that stands for tables, with a copy of their rows.
+class KeptValue:
+    """A weight's value that stands for tables, with a copy of their rows.
 
-    Copies, slices and pickles of the array have the rows too. Results of
-    arithmetic do not: the mean of two models' weights has no rows.
+    It is no array, since rows are found by key: NumPy, TensorFlow and
+    arithmetic refuse it in words. `copy`, `copy.deepcopy` and pickles of it
+    have the rows too.
+
+    Args:
+      words: says which rows the value stands for, and where these are.
+      shape: the weight's shape, by which Keras compares values.
+      dtype: the weight's dtype.
+      rows: the rows; None for tables that are not saved.
+
+    Attributes:
+      shape, dtype, rows: as given.
     """
 
-    rows: KeptRows | None = None
+    def __init__(
+        self,
+        words: str,
+        shape: Sequence[int],
+        dtype: Any,
+        rows: KeptRows | None,
+    ) -> None:
+        self._words = words
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+        self.rows = rows
 
-    def __array_finalize__(self, source: Any) -> None:
-        self.rows = getattr(source, "rows", None)
+    @property
+    def ndim(self) -> int:
+        """The number of the weight's dimensions."""
+        return len(self.shape)
 
-    def __array_ufunc__(
-        self, ufunc: Any, method: str, *inputs: Any, **options: Any
-    ) -> Any:
-        """Computes with plain arrays, so that results have no rows."""
-        plain = [np.asarray(one) for one in inputs]
-        return getattr(ufunc, method)(*plain, **options)
+    def copy(self) -> KeptValue:
+        """Returns a value of the same rows, which never change."""
+        return KeptValue(self._words, self.shape, self.dtype, self.rows)
 
-    def __reduce__(self) -> Any:
-        return _with_rows, (np.array(self, subok=False), self.rows)
+    __copy__ = copy
 
     def __deepcopy__(self, memo: Any) -> KeptValue:
-        return self.copy()  # The rows never change.
+        return self.copy()
+
+    def without_rows(self) -> Any:
+        """Returns the array to which the weight's own variable is set."""
+        return np.zeros(self.shape, self.dtype)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Raises DtypeError: the rows of a table are no array."""
+        raise self._refusal()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(f"`{name}`: {self._refusal()}")
+
+    def __repr__(self) -> str:
+        return f"<{self._words}>"
+
+    def _refusal(self) -> errors.DtypeError:
+        return errors.DtypeError(
+            "The value of this weight is no array; it stands for "
+            f"{self._words}. Give it to `set_weights` as it is, or copy it by "
+            "`copy.deepcopy(weights)` or `weight.copy()`. Compute with the keys "
+            "and rows that `export()` returns."
+        )
 
 
-def value_with_rows(value: Any, tables: WeightTables) -> KeptValue:
-    """Returns a weight's array, with the rows that its tables hold now."""
-    return _with_rows(value, KeptRows(tables))
+refuse_operators(KeptValue, KeptValue._refusal)
 
 
 def assign_rows(value: Any, tables: WeightTables) -> Any:
@@ -189,25 +229,18 @@ def assign_rows(value: Any, tables: WeightTables) -> Any:
     Raises:
       As `KeptRows.put_back`.
     """
-    rows = getattr(value, "rows", None)
-    if isinstance(rows, KeptRows):
-        rows.put_back(tables)
-        return np.array(value)
+    is_kept = isinstance(value, KeptValue)
+    if is_kept and value.rows is not None:
+        value.rows.put_back(tables)
+        return value.without_rows()
     warnings.warn(
         f"The weights that are being set hold no rows of {tables.name}, which "
-        "stay as they are: `np.array(weight)` copies no rows, and arithmetic "
-        "gives none. Set what `get_weights` returned, or copies of it by "
+        "stay as they are. Set what `get_weights` returned, or copies of it by "
         "`copy.deepcopy(weights)` or `weight.copy()`; or use files, as "
         "`save_weights` and `load_weights` do.",
         stacklevel=3,
     )
-    return value
-
-
-def _with_rows(value: Any, rows: KeptRows | None) -> KeptValue:
-    kept = np.array(value).view(KeptValue)
-    kept.rows = rows
-    return kept
+    return value.without_rows() if is_kept else value
 
 
 def _new_folder(owner: KeptRows) -> pathlib.Path:

@@ -24,6 +24,7 @@ from tfembed.dynamic_embedding.keras.private import (
 from tfembed.dynamic_embedding.lookups.gradient_source import (
     TableSource,
     WatchedTable,
+    refuse_operators,
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops import private
@@ -31,7 +32,13 @@ from tfembed.ops import table as table_ops
 from tfembed.tables import HashTable
 from tfembed.tables.sharded_table import not_in_savers
 
-__all__ = ["ScaledSlices", "SourceWeight", "TableVariable", "some_rows"]
+__all__ = [
+    "ScaledSlices",
+    "SourceWeight",
+    "TableVariable",
+    "rows_in_words",
+    "some_rows",
+]
 
 
 class SourceWeight(keras.Variable, TableSource):
@@ -72,17 +79,41 @@ class SourceWeight(keras.Variable, TableSource):
         """Returns some rows, or their numbers, for TensorBoard."""
         raise NotImplementedError  # Each kind of weight has its own.
 
-    def __array__(self, *arguments: Any, **options: Any) -> Any:
-        """Returns Keras' array; warns while a legacy ".h5" file is written."""
-        if writing_legacy_h5():
-            warnings.warn(
-                f"The rows behind the weight '{self.path}' are not in this file: "
-                "the legacy form of whole models, a name that ends in '.h5', has "
-                "the arrays of Keras' weights alone. Save to a name that ends in "
-                "'.keras', or weights to one that ends in '.weights.h5'.",
-                stacklevel=2,
-            )
-        return super().__array__(*arguments, **options)
+    def words(self) -> str:
+        """Says which rows the weight stands for, and where these are."""
+        raise NotImplementedError  # Each kind of weight has its own.
+
+    def no_tensor(self) -> errors.DtypeError:
+        """Returns the error of a use as a tensor, which would have no rows."""
+        return errors.DtypeError(
+            f"The weight '{self._path}' is no tensor; it stands for "
+            f"{self.words()}. Compute with the rows that a batch looks up: "
+            "regularize what the layer returns, for example by its "
+            "`activity_regularizer`."
+        )
+
+    def __tf_tensor__(
+        self, dtype: tf.DType | None = None, name: str | None = None
+    ) -> tf.Tensor:
+        if showing_weights():
+            return tf.convert_to_tensor(self.shown_rows(), dtype, name=name)
+        raise self.no_tensor()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Raises DtypeError; warns while a legacy ".h5" file is written."""
+        if not writing_legacy_h5():
+            raise self.no_tensor()
+        warnings.warn(
+            f"The rows behind the weight '{self.path}' are not in this file: "
+            "the legacy form of whole models, a name that ends in '.h5', has "
+            "the arrays of Keras' weights alone. Save to a name that ends in "
+            "'.keras', or weights to one that ends in '.weights.h5'.",
+            stacklevel=2,
+        )
+        return np.zeros(self.shape, dtype or str(self.dtype))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} path={self.path}: {self.words()}>"
 
     def _gather_saveables_for_checkpoint(self) -> Any:
         """Refuses Savers of eager mode, which would leave the rows out."""
@@ -92,8 +123,8 @@ class SourceWeight(keras.Variable, TableSource):
         # when it is loaded, or as an object without a value.
         if not private.acts_as_variable(self):
             return {}
-        of_replicas = self.value._gather_saveables_for_checkpoint()
-        return of_replicas or {"VARIABLE_VALUE": self.value}
+        of_replicas = self._value._gather_saveables_for_checkpoint()
+        return of_replicas or {"VARIABLE_VALUE": self._value}
 
     def _export_to_saved_model_graph(
         self, object_map: Any, tensor_map: Any, options: Any, **kwargs: Any
@@ -107,9 +138,15 @@ class SourceWeight(keras.Variable, TableSource):
             return super()._export_to_saved_model_graph(
                 object_map, tensor_map, options, **kwargs
             )
-        return self.value._export_to_saved_model_graph(
+        return self._value._export_to_saved_model_graph(
             object_map, tensor_map, options, **kwargs
         )
+
+    def _write_object_proto(self, proto: Any, options: Any) -> None:
+        self._value._write_object_proto(proto, options)
+
+
+refuse_operators(SourceWeight, SourceWeight.no_tensor)
 
 
 class _Dtype(str):
@@ -182,6 +219,7 @@ class TableVariable(SourceWeight):
     Attributes:
       mover: the function that updates the rows by the gradient from a plain
         Keras optimizer; None: such an optimizer is refused.
+      table_attribute: how a program reaches the table, for messages.
     """
 
     def __init__(
@@ -191,8 +229,10 @@ class TableVariable(SourceWeight):
         trainable: bool,
         name: str,
         is_implied: bool = False,
+        table_attribute: str = "layer.params",
     ) -> None:
         self._params = params
+        self.table_attribute = table_attribute
         self._trained_in: Any = None  # The last model, a weak reference.
         self.is_implied = is_implied
         self.mover: Callable[[tf.IndexedSlices], None] | None = None
@@ -207,6 +247,14 @@ class TableVariable(SourceWeight):
         # gradient to them. So an optimizer that cannot train tables calls
         # `assign`.
         self.overwrite_with_gradient = True
+        # Tapes and optimizers take the weight or its value.
+        self._watched_weight = WatchedTable(self)
+        self._watched_weight.__dict__.update(
+            overwrite_with_gradient=True,
+            assign=self.assign,
+            path=self._path,
+            _unique_id=getattr(self._value, "_unique_id", self._path),
+        )
 
     @property
     def _should_act_as_resource_variable(self) -> bool:
@@ -290,6 +338,11 @@ class TableVariable(SourceWeight):
         return self._params.watched
 
     @property
+    def value(self) -> Any:
+        """Has the table's gradient; for TensorBoard some rows of the table."""
+        return self.shown_rows() if showing_weights() else self._watched_weight
+
+    @property
     def shown_name(self) -> str:
         """The table's name in TensorBoard: its own name or its layer's."""
         return self._params.name.removesuffix("-parameter")
@@ -304,24 +357,39 @@ class TableVariable(SourceWeight):
         return self._params.key_dtype
 
     @property
+    def value_dtype(self) -> tf.DType:
+        """The weight's dtype, float32 for all dtypes of rows."""
+        return tf.float32
+
+    @property
     def dim(self) -> int:
         """Width of a row."""
         return self._params.dim
 
-    def numpy(self) -> Any:
-        """Returns an array [0, dim] that has a copy of the rows, for `assign`.
+    def words(self) -> str:
+        """Says which rows the weight stands for, and where these are."""
+        return (
+            f"{rows_in_words(self._params)} of '{self.shown_name}', by key: "
+            f"`{self.table_attribute}.export()`"
+        )
 
-        For a table with `checkpoint=False` the array has no rows.
+    def numpy(self) -> kept_rows.KeptValue:
+        """Returns a value of shape [0, dim] that keeps the rows, for `assign`.
+
+        For a table with `checkpoint=False` the value has no rows.
         """
-        value = np.zeros([0, self.dim], np.float32)
-        if not self._params.checkpoint:
-            return value
-        return kept_rows.value_with_rows(value, self._tables)
+        is_saved = self._params.checkpoint
+        return kept_rows.KeptValue(
+            self.words(),
+            (0, self.dim),
+            "float32",
+            kept_rows.KeptRows(self._tables) if is_saved else None,
+        )
 
     def assign(self, value: Any) -> Any:
-        """Restores the rows of an array that `numpy` of such a weight returned.
+        """Restores the rows of a value that `numpy` of such a weight returned.
 
-        An array without rows leaves the table unchanged and warns, since a
+        A value without rows leaves the table unchanged and warns, since a
         program that sets a model's weights may expect to set the rows too.
 
         Raises:
@@ -329,6 +397,8 @@ class TableVariable(SourceWeight):
           tfembed.errors.UnsupportedError: a gradient, from an optimizer that
             cannot train tables. A weight that `is_implied` only warns.
         """
+        if value is self._watched_weight:  # As `get_state_tree` gives it.
+            return self
         if isinstance(value, tf.IndexedSlices) and self.mover is not None:
             self.mover(value)
             return self
@@ -383,6 +453,20 @@ def _is_of(optimizer: Any, model: Any) -> bool:
     while given is not None and given is not optimizer:
         given = getattr(given, "inner_optimizer", None)
     return given is not None
+
+
+def rows_in_words(table: Any) -> str:
+    """Returns the number of a table's rows, "50 rows", or "rows" in a graph.
+
+    Args:
+      table: a table with `size`, or a variable of all rows.
+    """
+    size = getattr(table, "size", None)
+    with tf.init_scope():
+        if size is not None and not tf.executing_eagerly():
+            return "rows"
+        count = int(table.shape[0] if size is None else size())
+    return f"{count:,} row" + ("" if count == 1 else "s")
 
 
 _MOST_ROWS = 10_000

@@ -10,7 +10,7 @@ and rows, and become slices again before they reach the table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -24,6 +24,7 @@ __all__ = [
     "TableSource",
     "WatchedTable",
     "no_slices",
+    "refuse_operators",
 ]
 
 
@@ -69,13 +70,66 @@ class TableSource(GradientSource):
         """The spec by which `tape.watch` finds the parts of a source."""
         return _SourceSpec(self)
 
-    def __tf_tensor__(
-        self, dtype: tf.DType | None = None, name: str | None = None
-    ) -> tf.Tensor:
-        raise errors.DtypeError(
+    def no_tensor(self) -> errors.DtypeError:
+        """Returns the error of a use as a tensor, which would have no rows."""
+        return errors.DtypeError(
             f"The table '{self.name}' is no tensor: its rows are found by key. "
             "Look rows up, by `embedding_lookup` or `lookup`, and use these."
         )
+
+    def __tf_tensor__(
+        self, dtype: tf.DType | None = None, name: str | None = None
+    ) -> tf.Tensor:
+        raise self.no_tensor()
+
+
+_OPERATORS = (
+    *(
+        "__neg__",
+        "__pos__",
+        "__abs__",
+        "__invert__",
+        "__round__",
+        "__getitem__",
+    ),
+    *("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__"),
+    *("__truediv__", "__rtruediv__", "__floordiv__", "__rfloordiv__"),
+    *(
+        "__mod__",
+        "__rmod__",
+        "__pow__",
+        "__rpow__",
+        "__matmul__",
+        "__rmatmul__",
+    ),
+    *("__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__"),
+    *("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__"),
+    *("__int__", "__float__"),
+)
+
+
+def refuse_operators(
+    kind: type, refusal: Callable[[Any], errors.DtypeError]
+) -> None:
+    """Makes all operators of a class raise, in place of computing no rows.
+
+    An object still equals itself, so that lists find it.
+
+    Args:
+      kind: the class.
+      refusal: returns the error for an object of the class.
+    """
+
+    def refusing(name: str) -> Callable[..., Any]:
+        def operator(self: Any, *others: Any) -> Any:
+            if name == "__eq__" and others[0] is self:
+                return True
+            raise refusal(self)
+
+        return operator
+
+    for name in _OPERATORS:
+        setattr(kind, name, refusing(name))
 
 
 # `tape.watch` takes tensors, tf.Variables and composite tensors. Registering
@@ -83,10 +137,12 @@ class TableSource(GradientSource):
 tf.__internal__.CompositeTensor.register(TableSource)
 
 
+@private.register_dispatchable
 class WatchedTable(tf.Variable):
     """Represents a table in `tape.watched_variables()`.
 
     Its gradient is the table's, and an optimizer that gets it trains the table.
+    It has no value: a use as a tensor or an array raises DtypeError.
 
     Args:
       params: the table.
@@ -133,6 +189,22 @@ class WatchedTable(tf.Variable):
         return self.params.handle
 
     _handle = handle
+
+    def no_tensor(self) -> errors.DtypeError:
+        """Returns the error of a use as a tensor, which would have no rows."""
+        error: errors.DtypeError = self.params.no_tensor()
+        return error
+
+    def value(self) -> Any:
+        """Raises DtypeError; TensorFlow's operators call it."""
+        raise self.no_tensor()
+
+    numpy = read_value = value
+
+    def __tf_tensor__(
+        self, dtype: tf.DType | None = None, name: str | None = None
+    ) -> tf.Tensor:
+        raise self.no_tensor()
 
     def ref(self) -> Any:
         """Returns a hashable reference; to `tf.custom_gradient` the table's."""
@@ -293,3 +365,12 @@ def _zeros_like_source(
     """Returns the zeros of unconnected_gradients=ZERO to tapes."""
     del dtype, name, optimize
     return tensor.zero_gradient()
+
+
+@tf.experimental.dispatch_for_api(tf.cast, {"x": WatchedTable})
+def _cast_watched(x: Any, dtype: Any, name: Any = None) -> Any:
+    """Returns what has the dtype already, as a cast of a tf.Variable does."""
+    del name
+    if tf.as_dtype(dtype) != x.dtype:
+        raise x.no_tensor()
+    return x

@@ -21,11 +21,13 @@ from tfembed.dynamic_embedding.keras.layer_config import (
 from tfembed.dynamic_embedding.keras.private import (
     forget_shared_object,
     model_stepping,
+    optimizer_stepping,
     shared_objects,
 )
 from tfembed.dynamic_embedding.keras.table_counts import table_count
 from tfembed.dynamic_embedding.keras.table_variable import (
     SourceWeight,
+    rows_in_words,
     some_rows,
 )
 from tfembed.embedding.features.input_values import (
@@ -237,19 +239,40 @@ class _TrapWeight(SourceWeight):
         """Returns the gradient of a tape with unconnected_gradients=ZERO."""
         return tf.zeros_like(self.value)
 
-    def numpy(self) -> Any:
-        """Returns an array of shape [] with a copy of the tables' rows."""
+    def words(self) -> str:
+        """Says which rows the weight stands for, and where these are."""
+        tables = self.tables.built().embedding.embedding_tables
+        counts = [
+            f"{rows_in_words(table)} of '{config.name}'"
+            for config, table in tables.items()
+        ]
+        return f"{', '.join(counts)}: `layer.get_embedding_tables()`"
+
+    def __tf_tensor__(
+        self, dtype: tf.DType | None = None, name: str | None = None
+    ) -> tf.Tensor:
+        if optimizer_stepping() is None:
+            return super().__tf_tensor__(dtype, name)
+        # Its moving average, which is one of no rows: `ModelOptimizer` warns.
+        return tf.convert_to_tensor(self.value, dtype=dtype, name=name)
+
+    def numpy(self) -> kept_rows.KeptValue:
+        """Returns a value of shape [] that keeps the tables' rows."""
         tables = self.tables.weight_tables()
-        return kept_rows.value_with_rows(super().numpy(), tables)
+        return kept_rows.KeptValue(
+            self.words(), (), str(self.dtype), kept_rows.KeptRows(tables)
+        )
 
     def assign(self, value: Any) -> Any:
-        """Restores the rows of an array that `numpy` of such a weight returned.
+        """Restores the rows of a value that `numpy` of such a weight returned.
 
-        An array without rows leaves the tables unchanged and warns.
+        A value without rows leaves the tables unchanged and warns.
 
         Raises:
           tfembed.errors.CheckpointError: rows of tables of another kind.
         """
+        if value is self._value:  # As `get_state_tree` gives it.
+            return self
         return super().assign(
             kept_rows.assign_rows(value, self.tables.weight_tables())
         )
@@ -448,7 +471,7 @@ class DistributedEmbedding(keras.layers.Layer):
         activations = lookup.look_up(
             self._ids(inputs, lookup.plan),
             with_tuples(weights, part),
-            trap=tf.convert_to_tensor(self._trap) if is_trained else None,
+            trap=tf.convert_to_tensor(self._trap.value) if is_trained else None,
             scale=self._loss_scale,
         )
         return tf.nest.map_structure(

@@ -538,6 +538,7 @@ class _HeldTable:
                 )
             self.training = TableTraining(layer, options.optimizer)
             layer.weight.mover = self.training
+            layer.weight.table_attribute = "layer.table"
             self.layer = layer
         return self.layer
 
