@@ -29,6 +29,7 @@ from tfembed.dynamic_embedding.lookups.gradient_source import (
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops import private
 from tfembed.ops import table as table_ops
+from tfembed.ops.keyed_shape import keyed_shape
 from tfembed.tables import HashTable
 from tfembed.tables.sharded_table import not_in_savers
 
@@ -190,13 +191,21 @@ class _WeightGradient:
     def replace_gradient_components(
         self, value: Any, component_grads: Any
     ) -> Any:
-        """Converts the gradient for the check of the step's optimizer."""
-        del value
+        """Converts the gradient for the check of the step's optimizer.
+
+        Other gradients get a shape that says why they have no dense form.
+        """
         optimizer = getattr(model_stepping(), "optimizer", None)
         is_scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-        if is_scaled and isinstance(component_grads, tf.IndexedSlices):
+        if not isinstance(component_grads, tf.IndexedSlices):
+            return component_grads
+        if is_scaled:
             return ScaledSlices(component_grads)
-        return component_grads
+        return tf.IndexedSlices(
+            component_grads.values,
+            component_grads.indices,
+            keyed_shape(value.dim),
+        )
 
 
 class TableVariable(SourceWeight):

@@ -1,0 +1,78 @@
+"""A gradient of a layer's table passes where slices pass, and is never dense.
+
+The kind of fault: code that makes gradients dense meets rows by key. Looked at
+too: clipping, functions that return gradients, means, a LossScaleOptimizer.
+"""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfembed.dynamic_embedding as de
+from tfembed import errors
+from tfembed.keras.layers import Embedding
+
+LAYERS = {
+    "Embedding": lambda: Embedding(2, name="users"),
+    "de": lambda: de.keras.layers.Embedding(2, name="users"),
+}
+DENSE = {
+    "isfinite": keras.ops.isfinite,
+    "mean": keras.ops.mean,
+    "mean of columns": lambda gradient: keras.ops.mean(gradient, axis=0),
+    "sum": keras.ops.sum,
+    "convert_to_tensor": tf.convert_to_tensor,
+    "reduce_sum": tf.reduce_sum,
+    "zeros_like": tf.zeros_like,
+    "isfinite of clipped": lambda gradient: keras.ops.isfinite(
+        tf.clip_by_norm(gradient, 1.0)
+    ),
+    "add of another": lambda gradient: keras.ops.add(
+        gradient, tf.IndexedSlices(gradient.values, gradient.indices + 1)
+    ),
+}
+
+
+def gradient_of(layer, ids):
+    with tf.GradientTape() as tape:
+        loss = 3.0 * tf.reduce_sum(layer(tf.constant(ids)))
+    return tape.gradient(loss, layer.trainable_weights)[0]
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("use", DENSE)
+def test_a_gradient_that_would_become_dense_says_what_to_do(kind, use):
+    layer = LAYERS[kind]()
+    with pytest.raises(errors.DtypeError, match="`values`.*loss_scale_factor"):
+        DENSE[use](gradient_of(layer, [10**15, 5]))
+
+
+def test_a_loss_scale_optimizer_in_a_loop_says_what_to_do():
+    layer = LAYERS["Embedding"]()
+    scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))
+    gradient = gradient_of(layer, [7])
+    with pytest.raises(errors.DtypeError, match="loss_scale_factor"):
+        scaled.apply([gradient], layer.trainable_weights)
+    assert int(layer.table.size()) == 0
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_clipped_gradients_leave_a_function_and_train(kind):
+    layer = LAYERS[kind]()
+    layer(tf.constant([0]))
+    optimizer = keras.optimizers.SGD(1.0)
+    if kind == "de":
+        optimizer = de.DynamicEmbeddingOptimizer(optimizer)
+
+    @tf.function
+    def clipped():
+        gradient = gradient_of(layer, [10**15, 5])
+        return tf.clip_by_global_norm([gradient], 1.0)[0]
+
+    before = layer(tf.constant([5, 10**15, 6])).numpy()
+    optimizer.apply(clipped(), layer.trainable_weights)
+    change = layer(tf.constant([5, 10**15, 6])).numpy() - before
+    np.testing.assert_allclose(change, [[-0.5] * 2, [-0.5] * 2, [0] * 2], 1e-6)
