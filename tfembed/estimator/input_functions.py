@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfembed.errors import ArgumentError
@@ -74,7 +75,8 @@ def parse_iterator_result(result: Any) -> tuple[Any, Any]:
     """Returns features, and labels or None.
 
     Raises:
-      ValueError: The result is None, or a tuple whose length is not 2.
+      ValueError: The result is None, a tuple whose length is not 2, or no
+        tensor, array or structure of them.
     """
     if result is None:
         raise ArgumentError(
@@ -82,13 +84,31 @@ def parse_iterator_result(result: Any) -> tuple[Any, Any]:
             "(features, labels)."
         )
     if not isinstance(result, (list, tuple)):
+        _check_batch("input_fn returned", result)
         return result, None
     if len(result) != 2:
         raise ArgumentError(
             "input_fn should return (features, labels) as a len 2 tuple. "
             f"Given a {type(result).__name__} of {len(result)} elements."
         )
-    return result[0], result[1]
+    features, labels = result
+    _check_batch("input_fn returned as features", features)
+    if labels is not None:
+        _check_batch("input_fn returned as labels", labels)
+    return features, labels
+
+
+def _check_batch(what: str, given: Any) -> None:
+    """Raises an error for numbers, texts and objects that are no batch."""
+    if isinstance(given, (Mapping, list, tuple, np.ndarray)):
+        return
+    parts = tf.nest.flatten(given, expand_composites=True)
+    if len(parts) == 1 and parts[0] is given and not tf.is_tensor(given):
+        raise ArgumentError(
+            f"{what} {given!r}, of type {type(given).__name__}. Return a "
+            "tf.data.Dataset, features, or (features, labels), where both are "
+            "tensors, or dicts, lists or tuples of tensors."
+        )
 
 
 def reads_forever(features: Any) -> bool:

@@ -312,6 +312,7 @@ def test_activations_that_no_loss_uses_count_as_0_with_a_warning(caplog):
 
     assert found.tolist() == [[0.0, 0.0], [0.0, 0.0]]
     assert "['x'] are undefined" in caplog.text
+    assert "variable 'tpu_embedding_dummy_table_variable'" in caplog.text
 
 
 def test_rates_and_multiplier_are_those_of_the_step_before_it_is_counted():

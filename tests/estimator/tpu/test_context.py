@@ -222,6 +222,20 @@ def test_a_remote_master_has_a_job():
     remote = make(master="grpc://10.0.0.2:8470")
     assert remote.master_job == "tpu_worker"
     assert remote.host_device(3) == "/job:tpu_worker/task:3/device:CPU:0"
+
+
+def test_the_name_of_a_job_is_that_of_a_tpus_hosts(monkeypatch, caplog):
+    with caplog.at_level("INFO", "tensorflow"):
+        simulated = make(tpu_job_name="mine", num_shards=2)
+        assert simulated.host_device(0) == "/replica:0/task:0/device:CPU:0"
+        assert simulated.device_for_replica(1)[0] == "/task:0/device:CPU:0"
+    assert caplog.text.count("tpu_job_name='mine') is ignored") == 1
+
+    monkeypatch.setattr(
+        context,
+        "find_system",
+        lambda config, master: context.TPUSystem(2, 1, 2),
+    )
     assert make(tpu_job_name="mine").master_job == "mine"
 
 

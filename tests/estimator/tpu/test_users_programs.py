@@ -41,6 +41,35 @@ def test_an_input_fn_without_a_return_is_named(tmp_path, replicas):
 
 
 @pytest.mark.parametrize("replicas", [0, 2])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (3, "returned 3, of type int"),
+        ("rows", "returned 'rows', of type str"),
+        (len, "returned <built-in function len>, of type builtin"),
+        (({"x": [1.0]}, 4.5), "returned as labels 4.5, of type float"),
+        ((object, [1.0]), "returned as features <class 'object'>"),
+    ],
+)
+def test_a_result_that_is_no_batch_is_named(tmp_path, given, said, replicas):
+    model = replica_model.make(tmp_path, replicas)
+    for method in (model.train, model.evaluate):
+        with pytest.raises(errors.ArgumentError, match=f"input_fn {said}"):
+            method(lambda params: given, steps=1)
+
+
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_no_call_of_ours_is_deprecated(tmp_path, caplog, iterations):
+    model = replica_model.make(tmp_path, iterations=iterations)
+    with caplog.at_level("WARNING"):
+        model.train(replica_model.train_fn, steps=2)
+        model.evaluate(replica_model.some(21))
+        list(model.predict(replica_model.some(21)))
+
+    assert "deprecated" not in caplog.text
+
+
+@pytest.mark.parametrize("replicas", [0, 2])
 def test_arrays_are_dealt_as_tensors_are(tmp_path, replicas):
     def arrays(params):
         size = params["batch_size"]

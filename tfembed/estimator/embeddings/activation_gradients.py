@@ -74,8 +74,11 @@ class ActivationGradients:
             tf.compat.v1.logging.warning(
                 "The gradients of the activations of %s are undefined: the loss "
                 "does not depend on them, or no optimizer computed gradients of "
-                "tf.compat.v1.trainable_variables(). They count as 0.",
+                "tf.compat.v1.trainable_variables(). They count as 0. A var_list "
+                "of your own needs the variable '%s' beside the others: "
+                "tf.compat.v1.trainable_variables() has it.",
                 missing,
+                DUMMY_VARIABLE,
             )
         return [
             self._gradients[key]

@@ -393,7 +393,14 @@ class DeploymentContext:
     def system(self, master: str) -> TPUSystem:
         """Returns the TPUSystem of a master."""
         if master not in self._systems:
-            self._systems[master] = find_system(self.config, master)
+            found = self._systems[master] = find_system(self.config, master)
+            job = self.config.tpu_config.tpu_job_name
+            if job and found.is_simulated:
+                tf.compat.v1.logging.info(
+                    "TPUConfig(tpu_job_name=%r) is ignored: no TPU runs the "
+                    "replicas.",
+                    job,
+                )
         return self._systems[master]
 
     def embedding_engine(self, master: str) -> int:
@@ -505,7 +512,7 @@ class ModeContext:
         Raises:
           tfembed.errors.ArgumentError: several jobs of the cluster match.
         """
-        if self.config.tpu_config.tpu_job_name:
+        if self.config.tpu_config.tpu_job_name and not self.system.is_simulated:
             return str(self.config.tpu_config.tpu_job_name)
         session_config = self.config.session_config
         try:

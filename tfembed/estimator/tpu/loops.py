@@ -47,6 +47,11 @@ def iterations_per_loop_variable() -> Any:
         )
 
 
+def _set(variable: Any, value: int, session: Any) -> None:
+    """Sets a variable of a graph that may be final."""
+    session.run(variable.initializer, {variable.initializer.inputs[1]: value})
+
+
 class TPUStopAtStepHook(tf.compat.v1.train.SessionRunHook):
     """Sets the length of each loop, and stops training at a step.
 
@@ -150,7 +155,7 @@ class TPUStopAtStepHook(tf.compat.v1.train.SessionRunHook):
             wanted = self._iterations_per_loop_counter.value
         left = max(self._final_step - step, 0)  # type: ignore[operator]
         self._next_iteration_count = min(left, wanted)
-        self._iterations.load(self._next_iteration_count, session=session)
+        _set(self._iterations, self._next_iteration_count, session)
 
 
 class HostOpsHook(tf.compat.v1.train.SessionRunHook):
@@ -314,7 +319,7 @@ class SetIterationsHook(tf.compat.v1.train.SessionRunHook):
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Sets the loop length."""
         del coord
-        self._iterations.load(self._num_steps, session=session)
+        _set(self._iterations, self._num_steps, session)
 
 
 def step_of_prediction(graph: Any) -> list[Any]:
