@@ -18,7 +18,13 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.autograph.core import config as autograph_config
-from tensorflow.python.eager import backprop, forwardprop_util, record, tape
+from tensorflow.python.eager import (
+    backprop,
+    context,
+    forwardprop_util,
+    record,
+    tape,
+)
 from tensorflow.python.framework import (
     auto_control_deps,
     auto_control_deps_utils,
@@ -85,6 +91,7 @@ ENDED_BY = {
     "traced_for_xla": "a public way to ask whether XLA compiles what is traced",
     "track": "a public tracking of children under any name",
     "unnamed_variable": "eager kernels of variables that are freed with them",
+    "unreachable": "a public way to ask where eager ops run",
     "untracked": "a public mark against tracking",
     "variable_accessed": "a public tape.watch_accessed for all open tapes",
     "waits_for_nothing": "the end of tf.compat.v1.Session",
@@ -423,6 +430,27 @@ def track(owner: Any, name: str, child: Any) -> Any:
 def eager_mode() -> Any:
     """Returns a context of eager mode, even inside a graph of TensorFlow 1."""
     return tf.__internal__.eager_context.eager_mode()
+
+
+def unreachable(device: str) -> str | None:
+    """Returns where `device` lies, if no eager op of this process can run there.
+
+    A MultiWorkerMirroredStrategy knows its other workers' devices, but connects
+    to them for collectives alone: any other op there ends the process.
+
+    Args:
+      device: the name of a device, in the present `tf.device`.
+    """
+    eager: Any = context.context()
+    scope = tf.DeviceSpec.from_string(eager.device_name)
+    there = scope.make_merged_spec(tf.DeviceSpec.from_string(device))
+    if there.job is there.task is None or eager.get_server_def() is not None:
+        return None
+    with tf.device(None):
+        here = tf.DeviceSpec.from_string(tf.constant(0).device)
+    if there.job in (None, here.job) and there.task in (None, here.task):
+        return None
+    return str(there.to_string())
 
 
 def untracked(owner: Any, child: Any) -> Any:

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfembed import checks, errors
 from tfembed.initializers import RowInitializer
+from tfembed.ops import private
 from tfembed.policies import (
     AdmissionPolicy,
     BloomAdmission,
@@ -90,7 +91,8 @@ def check_devices(devices: Sequence[str], table: str) -> tuple[str, ...]:
 
     Raises:
       tfembed.errors.ArgumentError: not a list of devices, or an empty list; in
-        eager mode also a device that this process does not have.
+        eager mode also a device that this process does not have, or another
+        process's where no server runs ops for this one.
       tfembed.errors.UnsupportedError: a device that is not a CPU.
     """
     is_list = isinstance(devices, Sequence) and not isinstance(devices, str)
@@ -118,7 +120,7 @@ def check_devices(devices: Sequence[str], table: str) -> tuple[str, ...]:
 
 
 def _check_present(devices: Sequence[str], table: str) -> None:
-    """Refuses devices that this process does not have.
+    """Refuses devices that this process does not have, or does not reach.
 
     TensorFlow's soft placement would put their shards on the first CPU.
     """
@@ -129,6 +131,15 @@ def _check_present(devices: Sequence[str], table: str) -> None:
                 f"`devices` must be among the CPUs of this process, {cpus}; got "
                 f"{device!r} for table '{table}'. More of them are made with "
                 "tf.config.set_logical_device_configuration."
+            )
+        other = private.unreachable(device)
+        if other is not None:
+            raise errors.ArgumentError(
+                f"A table must be on a CPU of this process; got {other!r} for "
+                f"table '{table}', by `devices` or tf.device. "
+                "MultiWorkerMirroredStrategy connects its workers for sums "
+                "alone: no other op of one worker runs on another. Leave "
+                "`devices` out for a table in this process."
             )
 
 
