@@ -663,7 +663,8 @@ class HashTable(ShardedTable):
             the optimizer's learning rate is None or a schedule and no
             `learning_rate` is given.
           tf.errors.InvalidArgumentError: shapes that do not fit, or a gradient
-            that is refused. Nothing is changed.
+            that is refused. Nothing is changed, on its device where the table
+            has several.
         """
         optimizer = self._optimizer  # Another thread may detach it.
         if optimizer is None:
@@ -704,28 +705,32 @@ class HashTable(ShardedTable):
             )
             rows *= shrink_factor([with_finite_rows(sums)], limits[0])
         parts = self.partition(keys)
-        n = len(self.shards)
         features = [
             grouped.feature_ids(tf.reshape(part, [-1]))
             for part in parts.split(keys)
         ]
+        summands = parts.split(rows)
+        handles = self.handles
         with tf.control_dependencies(self.lay_out_slots()):
-            counts = grouped.grouped_update(
-                self.handles,
-                [],
-                [self.dim] * n,
-                features,
-                [
-                    grouped.FeaturePlan(table=i, combiner="sum")
-                    for i in range(n)
-                ],
-                [tf.reshape(x, [-1, self.dim]) for x in parts.split(rows)],
-                rules=[optimizer.rule_text()] * n,
-                learning_rates=[rate] * n,
-                nonfinite=nonfinite,
-            )
+            counts = [
+                grouped.grouped_update(
+                    [handles[i] for i in together],
+                    [],
+                    [self.dim] * len(together),
+                    [features[i] for i in together],
+                    [
+                        grouped.FeaturePlan(table=i, combiner="sum")
+                        for i in range(len(together))
+                    ],
+                    [tf.reshape(summands[i], [-1, self.dim]) for i in together],
+                    rules=[optimizer.rule_text()] * len(together),
+                    learning_rates=[rate] * len(together),
+                    nonfinite=nonfinite,
+                )
+                for together in by_device(handles)
+            ]
         self.note_training_step()
-        return tf.reduce_sum(counts)
+        return tf.add_n([tf.reduce_sum(of_device) for of_device in counts])
 
     @property
     def is_drawn(self) -> bool:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfembed
 import tfembed.dynamic_embedding as de
 from tests.dynamic_embedding.graph_programs import start, train, v1
 from tests.dynamic_embedding.optimizer_makers import IN_GRAPHS
@@ -57,3 +58,41 @@ def test_shards_of_several_servers_are_trained_and_restored(
             found.append(session.run([v.lookup([1, 2, 3, 7]), dense, count]))
     for alone, on_servers in zip(*found, strict=True):
         np.testing.assert_allclose(on_servers, alone, rtol=1e-6)
+
+
+# One op updates the shards of one device, as one looks them up: also those of
+# a HashTable that is trained by hand. Looked at too: DynamicEmbeddingOptimizer,
+# lookups, notes, saves, which go by device already.
+@pytest.mark.parametrize("optimizer", ["SGD", "Adagrad"])
+def test_a_table_of_several_servers_is_trained_by_hand(servers, optimizer):
+    found = []
+    for devices in (
+        ["/CPU:0"],
+        [
+            "/job:ps/task:0/CPU:0",
+            "/job:ps/task:1/CPU:0",
+            "/job:ps/task:0/CPU:0",
+        ],
+    ):
+        several = len(devices) > 1
+        with (
+            tf.Graph().as_default(),
+            v1.device(servers.setter() if several else None),
+            v1.Session(servers.target if several else "") as session,
+        ):
+            table = tfembed.HashTable(
+                2, name=f"by hand {optimizer}", devices=devices, initializer=1.0
+            )
+            table.attach(getattr(tfembed, optimizer)(0.5))
+            keys = tf.constant([1, 2, 3, 4, 2, 9], tf.int64)
+            gradients = tf.reshape(tf.range(1.0, 13.0), [6, 2]) / np.array(
+                [[1]] * 5 + [[0]], np.float32
+            )
+            step = table.apply_gradients(keys, gradients)
+            start(session)
+            counts = [session.run(step), session.run(step)]
+            found.append([counts, session.run(table.lookup(keys)[0])])
+
+    assert found[0][0] == found[1][0] == [1, 1]
+    np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-6)
+    assert (found[0][1][:5] != 1).all()
