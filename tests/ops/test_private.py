@@ -600,3 +600,11 @@ def test_types_can_be_dispatched_for():
 
     assert tf.compat.v1.zeros_like(Counted()) == "zeros"
     assert tf.compat.v1.zeros_like(tf.constant(1.0)).numpy() == 0.0
+
+
+def test_devices_of_processes_that_nothing_connects_to_are_told():
+    there = "/job:worker/task:1/device:CPU:0"
+    assert private.unreachable(there) == there
+    assert private.unreachable("/task:1/device:CPU:0") is not None
+    for here in ("/CPU:0", "/task:0/CPU:0", "/job:localhost/task:0/CPU:0"):
+        assert private.unreachable(here) is None

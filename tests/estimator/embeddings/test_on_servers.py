@@ -244,3 +244,58 @@ def test_large_tables_are_cut_and_others_go_where_least_lies(monkeypatch):
         "tiny": ["c"],
         "any ids": ["a", "b", "c"],
     }
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "of_each"), [(None, 6), (ROWS, 5)], ids=["any", "cut"]
+)
+def test_tensors_between_processes_grow_with_features_and_servers(
+    servers, vocabulary, of_each
+):
+    # The page of clusters says so: each tensor is a call.
+    count, features = 3, 5
+    with (
+        tf.Graph().as_default(),
+        v1.device(servers.setter()),
+        v1.Session(servers.target) as session,
+    ):
+        v1.train.get_or_create_global_step()
+        numbers = v1.placeholder(tf.int64, [features, BATCH])
+        names = [f"f{i}" for i in range(features)]
+        tables = HostTables(
+            EmbeddingConfigSpec(
+                feature_to_config_dict={n: FeatureConfig(n) for n in names},
+                table_to_config_dict={
+                    n: TableConfig(vocabulary, DIM, combiner="sum")
+                    for n in names
+                },
+                optimization_parameters=p.AdagradParameters(0.1),
+            ),
+            "train",
+        )
+        (found,) = tables.look_up([dict(zip(names, tf.unstack(numbers)))])
+        tables.make_variables()
+        rows_of = [found[name] for name in names]
+        loss = tf.add_n([tf.reduce_sum(x**2) for x in rows_of])
+        update = tables.update([v1.gradients(loss, rows_of)])
+        session.run(v1.global_variables_initializer())
+        ran = v1.RunMetadata()
+        session.run(
+            [loss, update],
+            {
+                numbers: np.arange(features * BATCH).reshape([features, BATCH])
+                % ROWS
+            },
+            options=v1.RunOptions(output_partition_graphs=True),
+            run_metadata=ran,
+        )
+
+    sent = [
+        node
+        for graph in ran.partition_graphs
+        for node in graph.node
+        if node.op == "_Recv"
+        and tf.DeviceSpec.from_string(node.attr["send_device"].s.decode()).job
+        != tf.DeviceSpec.from_string(node.attr["recv_device"].s.decode()).job
+    ]
+    assert len(sent) <= (of_each * features + 5) * count
