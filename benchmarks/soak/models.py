@@ -93,26 +93,36 @@ def run_dynamic_layer() -> None:
     run_keras(de.keras.layers.Embedding(DIM), optimizer=optimizer)
 
 
-def run_tf_keras() -> None:
+def run_tf_keras(*, stock: bool = False) -> None:
+    """Runs a model of tf_keras, whose own `save` keeps what it traces."""
     import tf_keras
+
+    layers = tf_keras.layers if stock else de.keras.layers
 
     class Model(tf_keras.Model):
         def __init__(self) -> None:
             super().__init__()
-            self.rows = de.keras.layers.Embedding(DIM)
-            self.out = tf_keras.layers.Dense(1, "swish")
+            sizes = (NUM_IDS, DIM) if stock else (DIM,)
+            self.rows = layers.Embedding(*sizes)
+            self.out = tf_keras.layers.Dense(1)
 
         def call(self, ids: tf.Tensor) -> tf.Tensor:
             return self.out(self.rows(ids)[:, 0])
 
     model = Model()
     optimizer = tf_keras.optimizers.Adam()
-    model.compile(de.DynamicEmbeddingOptimizer(optimizer), "mse")
+    if not stock:
+        optimizer = de.DynamicEmbeddingOptimizer(optimizer)
+    model.compile(optimizer, "mse")
     model.fit(IDS, LABELS, batch_size=BATCH, verbose=0)
     model.evaluate(IDS, LABELS, batch_size=BATCH, verbose=0)
     with tempfile.TemporaryDirectory() as folder:
         model.save(folder)
     tf_keras.backend.clear_session()
+
+
+def run_stock_tf_keras() -> None:
+    run_tf_keras(stock=True)
 
 
 def export(look_up: Callable[[tf.Tensor], tf.Tensor], **has: Any) -> None:
@@ -257,7 +267,7 @@ MODELS: dict[str, tuple[Model, Model | None]] = {
         run_dynamic_layer,
         run_stock_embedding,
     ),
-    "models of tf_keras": (run_tf_keras, None),
+    "models of tf_keras": (run_tf_keras, run_stock_tf_keras),
     "models of TPUEmbedding": (run_tpu_embedding, None),
     "models of TPUEmbeddingV0": (run_embedding_v0, None),
     "Estimators": (run_estimator, None),
