@@ -351,28 +351,6 @@ def test_slots_of_the_same_rule_stay_with_other_numbers(recwarn):
     assert not [one for one in recwarn if "slots" in str(one.message)]
 
 
-def test_a_second_model_of_a_table_keeps_to_its_rule_or_lets_it_go():
-    layer = Embedding(WIDTH, key_dtype="string")
-    first, second = (
-        keras.Sequential([keras.Input((), dtype="string"), layer])
-        for _ in range(2)
-    )
-    first.compile("adam", "mse")
-    first.fit(NAMES, tf.zeros([24, WIDTH]), verbose=0)
-
-    second.compile("sgd", "mse")
-    with pytest.raises(
-        errors.ArgumentError, match=r"second one.*table.detach\(\)"
-    ):
-        second.fit(NAMES, tf.zeros([24, WIDTH]), verbose=0)
-
-    layer.table.table.detach()
-    second.compile("sgd", "mse")
-    second.fit(NAMES, tf.zeros([24, WIDTH]), verbose=0)
-    with pytest.raises(tf.errors.FailedPreconditionError):
-        first.fit(NAMES, tf.zeros([24, WIDTH]), verbose=0)
-
-
 def test_a_global_norm_names_the_optimizer_that_can_take_it():
     optimizer = keras.optimizers.Adam(0.1, global_clipnorm=1.0)
     users = Embedding(WIDTH)

@@ -34,6 +34,7 @@ __all__ = [
     "TableSource",
     "check_one_device",
     "leave_slots_out",
+    "leave_state_out",
     "register",
     "save_strings",
     "tensor_prefix",
@@ -41,6 +42,9 @@ __all__ = [
 ]
 
 _SLOTS_LEFT_OUT = contextvars.ContextVar("slots left out", default=False)
+_STATE_LEFT_OUT = contextvars.ContextVar("state left out", default=False)
+
+_STATE = "rule_state"
 
 # The rows of strings that are written at once: writing needs two copies of
 # them.
@@ -55,6 +59,16 @@ def leave_slots_out() -> Iterator[None]:
         yield
     finally:
         _SLOTS_LEFT_OUT.reset(token)
+
+
+@contextlib.contextmanager
+def leave_state_out() -> Iterator[None]:
+    """Makes restores leave what a rule has besides slots as it is."""
+    token = _STATE_LEFT_OUT.set(True)
+    try:
+        yield
+    finally:
+        _STATE_LEFT_OUT.reset(token)
 
 
 def register() -> None:
@@ -119,7 +133,7 @@ def _save(
     hashed, strings = _by_kind(trackables)
     prefixes = []
     if hashed:
-        prefixes.append(_save_hash_tables(hashed, file_prefix))
+        prefixes += _save_hash_tables(hashed, file_prefix)
     if strings:
         prefix = tf.strings.join([file_prefix, "_strings"])
         prefixes.append(save_strings(strings, prefix))
@@ -140,7 +154,7 @@ def _by_kind(
 
 def _save_hash_tables(
     trackables: Mapping[str, HashTable], file_prefix: tf.Tensor
-) -> tf.Tensor:
+) -> list[tf.Tensor]:
     tables = list(trackables.values())
     for table in tables:
         check_one_device(table.handles, table.name)
@@ -159,8 +173,36 @@ def _save_hash_tables(
         shard_counts=[len(table.shards) for table in tables],
         with_slots=not is_export,
     )
+    state = {} if is_export else _states(trackables)
     with tf.control_dependencies([] if saved is None else [saved]):
-        return tf.identity(file_prefix)
+        prefixes = [tf.identity(file_prefix)]
+    if state:
+        prefix = tf.strings.join([file_prefix, "_state"])
+        prefixes.append(_save_tensors(state, prefix))
+    return prefixes
+
+
+def _states(trackables: Mapping[str, HashTable]) -> dict[str, tf.Tensor]:
+    """Returns what rules have besides slots, by the names of tensors."""
+    return {
+        f"{tensor_prefix(path)}/{_STATE}/{name}": value
+        for path, table in trackables.items()
+        for name, value in table.rule_state.values().items()
+    }
+
+
+def _save_tensors(
+    tensors: Mapping[str, tf.Tensor], prefix: tf.Tensor
+) -> tf.Tensor:
+    """Writes whole tensors, by their names, as a bundle; returns its prefix."""
+    done = tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+    with tf.control_dependencies([] if done is None else [done]):
+        return tf.identity(prefix)
 
 
 def _is_of_saved_model(file_prefix: tf.Tensor) -> bool:
@@ -224,8 +266,30 @@ def _restore_hash_tables(
     if tf.executing_eagerly():
         for source, layout in zip(sources, layouts.numpy(), strict=True):
             _adopt(source, layout.decode())
+        _restore_states(sources, layouts.numpy(), merged_prefix)
     for source in sources:
         source.deal()
+
+
+def _restore_states(
+    sources: Sequence[TableSource], layouts: Sequence[bytes], prefix: tf.Tensor
+) -> None:
+    """Restores what rules have besides slots, with the slots."""
+    if _STATE_LEFT_OUT.get():
+        return
+    reader = tf.train.load_checkpoint(prefix.numpy().decode())
+    saved = reader.get_variable_to_shape_map()
+    for source, layout in zip(sources, layouts, strict=True):
+        if source.load_slots:
+            begin = f"{source.tensor_name}/{_STATE}/"
+            source.table.rule_state.restore(
+                {
+                    name.removeprefix(begin): reader.get_tensor(name)
+                    for name in saved
+                    if name.startswith(begin)
+                },
+                is_trained=b"\nrule " in layout,
+            )
 
 
 def _adopt(source: TableSource, layout: str) -> None:
@@ -496,14 +560,8 @@ def save_strings(
 ) -> tf.Tensor:
     """Writes tables, by their paths, as one bundle; returns its prefix."""
     names = [name for path in trackables for name in _tensor_names(path)]
-    done = tf.raw_ops.SaveV2(
-        prefix=file_prefix,
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[x for table in trackables.values() for x in table.export()],
-    )
-    with tf.control_dependencies([] if done is None else [done]):
-        return tf.identity(file_prefix)
+    tensors = [x for table in trackables.values() for x in table.export()]
+    return _save_tensors(dict(zip(names, tensors, strict=True)), file_prefix)
 
 
 def _checked_sizes(prefix: tf.Tensor) -> tf.Tensor:

@@ -204,8 +204,15 @@ def _each(
 
 
 def _takes_rate(update_step: Callable[..., Any]) -> bool:
-    """Whether `update_step` takes the learning rate, as in Keras 3."""
-    return "learning_rate" in inspect.signature(update_step).parameters
+    """Whether `update_step` takes the learning rate, as in Keras 3.
+
+    It comes third, whatever the parameter is called.
+    """
+    try:
+        inspect.signature(update_step).bind(None, None, None)
+    except TypeError:
+        return False
+    return True
 
 
 def fused_rule(optimizer: Any) -> FusedRule | None:

@@ -75,9 +75,12 @@ def keras_state(optimizer: Any) -> list[tf.Variable]:
     )
     found = optimizer.variables
     found = found() if callable(found) else found
+    # The Nadam of tf_keras has a plain variable, which is not listed.
+    plain = [v for v in vars(optimizer).values() if isinstance(v, tf.Variable)]
+    state = {id(v): v for v in (*found, *plain)}
     return [
         getattr(v, "value", v) if not isinstance(v, tf.Variable) else v
-        for v in found
+        for v in state.values()
         if not any(v is one for one in known)
     ]
 
@@ -312,6 +315,7 @@ def v1_options(optimizer: Any) -> dict[str, float]:
         for name, value in sorted(vars(optimizer).items())
         if isinstance(value, (bool, int, float))
         and name not in ("_lr", "_learning_rate")
+        and not name.startswith("_self_")
         and not name.startswith("_use_lock")
         and not name.startswith("_use_own")
     }

@@ -7,8 +7,9 @@ A `FusedRule` is a rule of `tfembed.optimizers` with the same formula. A
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -157,6 +158,7 @@ class RowRule(abc.ABC):
 
     slot_initial_values: dict[str, float]
     state: list[tf.Variable]
+    _twin: Any  # The optimizer that updates rows.
 
     @abc.abstractmethod
     def rule_text(self) -> str:
@@ -177,6 +179,26 @@ class RowRule(abc.ABC):
     def slot_names(self) -> tuple[str, ...]:
         """The names of the slots, in order."""
         return tuple(self.slot_initial_values)
+
+    @contextlib.contextmanager
+    def trial(self) -> Iterator[None]:
+        """Restores at its end what the updates in this context changed.
+
+        That is the state, and numbers of Python: the Nadam of tf_keras counts
+        its products of momenta.
+        """
+        state = [variable.numpy() for variable in self.state]
+        numbers = {
+            name: value
+            for name, value in vars(self._twin).items()
+            if isinstance(value, (bool, int, float))
+        }
+        try:
+            yield
+        finally:
+            vars(self._twin).update(numbers)
+            for variable, value in zip(self.state, state, strict=True):
+                variable.assign(value)
 
 
 def constant_of(values: Any, what: str) -> float:
@@ -210,7 +232,6 @@ def check_row_local(rule: RowRule, name: str) -> None:
             f"{name} keeps {len(rule.slot_names)} slots; a row of a table has "
             f"room for {_MOST_SLOTS}."
         )
-    before = [variable.numpy() for variable in rule.state]
     try:
         is_local = _is_row_local(rule)
     except Exception as error:  # Third-party code may raise anything.
@@ -218,9 +239,6 @@ def check_row_local(rule: RowRule, name: str) -> None:
             f"{name} cannot train tables: its update fails on a batch of rows "
             f"({type(error).__name__}: {error})."
         ) from error
-    finally:
-        for variable, value in zip(rule.state, before, strict=True):
-            variable.assign(value)
     if not is_local:
         raise errors.UnsupportedError(
             f"{name} cannot train tables: its update of a row depends on other "
@@ -246,11 +264,9 @@ def _is_row_local(rule: RowRule) -> bool:
 
 def _moved(rule: RowRule, rows: list[Any]) -> list[Any]:
     values, *slots, gradients = [tf.constant(x, tf.float32) for x in rows]
-    before = [variable.numpy() for variable in rule.state]
     tables = [TableRows("rows", values, tuple(slots), gradients)]
-    (after,) = rule.update(tables, tf.constant(0.1))
-    for variable, value in zip(rule.state, before, strict=True):
-        variable.assign(value)
+    with rule.trial():
+        (after,) = rule.update(tables, tf.constant(0.1))
     return [x.numpy() for x in (after.values, *after.slots)]
 
 

@@ -100,7 +100,7 @@ def variables(
     )
     for name in bundle.names():
         is_noted = re.search(
-            r"/\.ATTRIBUTES/(layout|name|waiting/.*)$|-waiting/|-policies$",
+            r"/\.ATTRIBUTES/(layout|name|(waiting|rule_state)/.*)$|-waiting/|-policies$",
             name,
         )
         if (

@@ -53,15 +53,14 @@ class TableTraining:
             table has none of its own.
           tfembed.errors.UnsupportedError: an optimizer that cannot train
             tables, or as `TableVariable.by_key`.
-          tfembed.errors.ArgumentError: another rule than the rows' slots are
-            of, from an optimizer that `compile` did not give to the step's
-            model.
+          tfembed.errors.ArgumentError: as `TableVariable.train_by`.
         """
         gradient = self._layer.weight.by_key(gradient)
         if self.own is not None:
             if (optimizer := optimizer_stepping()) is not None:
                 self._model.note(optimizer)
                 gradient = _unscaled(gradient, optimizer.loss_scale_factor)
+            self._attach(self.own.optimizer, self.own, is_own=True)
             self.own.apply_gradients([(gradient, self._layer.params)])
             return
         optimizer = optimizer_stepping()
@@ -72,8 +71,17 @@ class TableTraining:
                 "apply_gradients`, or give the layer an `optimizer` of its own."
             )
         follower = self._follower(optimizer)
-        self._layer.weight.train_by(optimizer, follower)
+        self._attach(optimizer, follower)
         follower.move_tables([(gradient, self._layer.params)])
+
+    def take(self, optimizer: Any) -> None:
+        """Takes another optimizer of the table alone, or None.
+
+        Raises:
+          tfembed.errors.UnsupportedError: one that cannot train tables.
+        """
+        self.own = None if optimizer is None else TableOptimizer(optimizer)
+        self._layer.weight.trace_again()
 
     def check_step(self) -> None:
         """Refuses options that change gradients before they are passed on.
@@ -88,6 +96,14 @@ class TableTraining:
                 TableOptimizer(
                     optimizer
                 )  # Raises an error that says what to do instead.
+
+    def _attach(
+        self, optimizer: Any, engine: TableOptimizer, *, is_own: bool = False
+    ) -> None:
+        """Has an optimizer train the table, whose files have its state."""
+        self._layer.weight.train_by(optimizer, engine, is_own=is_own)
+        with tf.init_scope():
+            self._layer.params.table.rule_state.bind(engine.rule_state)
 
     def _follower(self, optimizer: Any) -> TableOptimizer:
         """Returns the TableOptimizer with the update of `optimizer`."""

@@ -95,6 +95,7 @@ ENDED_BY = {
     "untracked": "a public mark against tracking",
     "variable_accessed": "a public tape.watch_accessed for all open tapes",
     "waits_for_nothing": "the end of tf.compat.v1.Session",
+    "outermost_trace": "a public way to ask which function is being traced",
     "when_traced": "a public callback for the end of a trace",
 }
 
@@ -594,11 +595,17 @@ def when_traced(callback: Callable[[], None]) -> bool:
     Returns:
       Whether a function is being traced.
     """
-    graph = _outermost_graph()
-    if not isinstance(graph, func_graph.FuncGraph):
+    graph = outermost_trace()
+    if graph is None:
         return False
     graph._add_scope_exit_callback(callback)
     return True
+
+
+def outermost_trace() -> Any:
+    """Returns the graph of the outermost function being traced, or None."""
+    graph = _outermost_graph()
+    return graph if isinstance(graph, func_graph.FuncGraph) else None
 
 
 def _outermost_graph() -> Any:

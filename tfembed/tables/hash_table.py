@@ -34,6 +34,7 @@ from tfembed.tables.arguments import (
 )
 from tfembed.tables.followers import Followers, group
 from tfembed.tables.partition import Partitioner
+from tfembed.tables.rule_state import RuleState
 from tfembed.tables.seeded_rows import SeededRows, draws_by_seed
 from tfembed.tables.sharded_table import (
     NumberShard,
@@ -197,6 +198,7 @@ class HashTable(ShardedTable):
     _trained_steps: Any = None  # A variable if the expiry counts steps.
     _is_exporting = False
     _followers: Followers | None = None
+    _rule_state: RuleState | None = None
 
     def __init__(
         self,
@@ -549,6 +551,13 @@ class HashTable(ShardedTable):
         """The attached optimizer, or None."""
         return self._optimizer
 
+    @property
+    def rule_state(self) -> RuleState:
+        """The rule's variables besides slots, which the table's files have."""
+        if self._rule_state is None:
+            self._rule_state = RuleState(self.name)
+        return self._rule_state
+
     def attach(self, optimizer: Any, *, replaces: bool = False) -> None:
         """Sets the optimizer and adds its slots to each row.
 
@@ -620,6 +629,7 @@ class HashTable(ShardedTable):
                 table_ops.drop_slots(handle)
         self._optimizer = None
         self._slot_names = self._slot_widths = ()
+        self.rule_state.clear()
 
     def lay_out_slots(self) -> list[tf.Operation]:
         """Adds the attached optimizer's slots to the rows of a graph's table.

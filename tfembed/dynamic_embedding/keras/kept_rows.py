@@ -26,7 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.checkpoint.table_saver import leave_slots_out
+from tfembed.checkpoint.table_saver import leave_slots_out, leave_state_out
 from tfembed.dynamic_embedding.keras import row_files
 from tfembed.dynamic_embedding.lookups.gradient_source import refuse_operators
 
@@ -108,7 +108,8 @@ class KeptRows:
         """Replaces the content of tables by the rows of this copy.
 
         Slots are replaced too if the table has the same update rule or none
-        yet. With another rule, the rows get initial slots; a table with a
+        yet; what the rule has besides slots goes by the optimizer's steps, and
+        stays. With another rule, the rows get initial slots; a table with a
         vocabulary keeps its slots.
 
         Args:
@@ -125,7 +126,7 @@ class KeptRows:
         )
         whole = tables.whole if has_same_rules else tables.rows
         alone = contextlib.nullcontext if has_same_rules else leave_slots_out
-        with tables.restoring(), alone():
+        with tables.restoring(), alone(), leave_state_out():
             row_files.read_assets(whole, str(self._folder), is_partial=True)
 
     def _check_fit(self, tables: WeightTables) -> None:

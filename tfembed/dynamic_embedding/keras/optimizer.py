@@ -108,7 +108,9 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
             target = table_or_self(variable)
             is_table = isinstance(target, (Variable, TrainableWrapper))
             if isinstance(variable, TableVariable):
-                variable.train_by(self, self.engine)
+                # Another optimizer is replaced by a step, not before.
+                if variable.params.table.optimizer is None:
+                    variable.train_by(self, self.engine)
             else:
                 (tables if is_table else dense).append(target)
         self.engine.attach(tables)

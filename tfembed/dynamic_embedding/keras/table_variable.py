@@ -30,6 +30,7 @@ from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops import private
 from tfembed.ops import table as table_ops
 from tfembed.ops.keyed_shape import keyed_shape
+from tfembed.ops.private import outermost_trace
 from tfembed.tables import HashTable
 from tfembed.tables.sharded_table import not_in_savers
 
@@ -242,7 +243,11 @@ class TableVariable(SourceWeight):
     ) -> None:
         self._params = params
         self.table_attribute = table_attribute
-        self._trained_in: Any = None  # The last model, a weak reference.
+        self._models: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._replaced: weakref.WeakSet[Any] = weakref.WeakSet()
+        # Weak references: the last optimizer, and the function it was traced in.
+        self._trained_by: Any = lambda: None
+        self._traced_in: Any = lambda: None
         self.is_implied = is_implied
         self.mover: Callable[[tf.IndexedSlices], None] | None = None
         super().__init__(
@@ -307,21 +312,28 @@ class TableVariable(SourceWeight):
             raise self._not_scaled()
         return gradient
 
-    def train_by(self, optimizer: Any, engine: Any) -> None:
+    def train_by(
+        self, optimizer: Any, engine: Any, *, is_own: bool = False
+    ) -> None:
         """Has an optimizer train the table, in a step that the optimizer takes.
 
-        If `compile` gave the optimizer to the step's model, it replaces the
-        optimizer that trained the table before, unless that was in another
-        model. In all other cases the table keeps its rule, since functions and
-        other models were traced for that rule.
+        The optimizer replaces the one that trained the table before: the rows
+        stay, and slots of another rule begin anew, with a warning. Models whose
+        steps were traced for the rule before trace them again. An optimizer
+        that was replaced may come back only in a model that has it from
+        `compile`, since a loop that takes two optimizers in turn would lose the
+        slots in each step.
 
         Args:
-          optimizer: the optimizer of Keras that takes the step.
+          optimizer: an optimizer of Keras.
           engine: the `TableTrainer` that applies the optimizer's rule to
             tables.
+          is_own: whether it is the optimizer of the table alone, and not the
+            one that takes the step.
 
         Raises:
-          tfembed.errors.ArgumentError: another rule trains the table.
+          tfembed.errors.ArgumentError: another rule trains the table in the
+            function that is being traced, or the optimizer was replaced.
           tfembed.errors.UnsupportedError: a LossScaleOptimizer takes the step,
             and no model does.
         """
@@ -329,12 +341,32 @@ class TableVariable(SourceWeight):
         scaled = keras.optimizers.LossScaleOptimizer.apply
         if model is None and any(models_running(scaled)):
             raise self._not_scaled()
-        if not _is_of(optimizer, model):
-            engine.attach([self._params])
-            return
-        last = self._trained_in and self._trained_in()
-        engine.attach([self._params], replaces=last is None or last is model)
-        self._trained_in = weakref.ref(model)
+        trace = outermost_trace()
+        is_second = trace is not None and trace is self._traced_in()
+        may_come_back = is_own or _is_of(optimizer, model)
+        is_back = not may_come_back and optimizer in self._replaced
+        before = self._params.table.optimizer
+        engine.attach([self._params], replaces=not (is_second or is_back))
+        if before is not None and self._params.table.optimizer is not before:
+            if (last := self._trained_by()) is not None:
+                self._replaced.add(last)
+            self.trace_again(model)
+        if model is not None:
+            self._models.add(model)
+        self._trained_by = (lambda: None) if is_own else weakref.ref(optimizer)
+        self._traced_in = (
+            (lambda: None) if trace is None else weakref.ref(trace)
+        )
+
+    def trace_again(self, current: Any = None) -> None:
+        """Has models trace their steps again, which have a rule from before.
+
+        Args:
+          current: the model whose step is being traced now, if any.
+        """
+        for model in [one for one in self._models if one is not current]:
+            model.make_train_function(force=True)
+        self._models.clear()
 
     @property
     def handle(self) -> tf.Tensor:

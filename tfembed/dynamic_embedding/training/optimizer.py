@@ -45,6 +45,7 @@ from tfembed.foreign_optimizers.wrapped_optimizer import (
     counter,
 )
 from tfembed.ops.session_graph import current_graph
+from tfembed.optimizers.interface import is_schedule
 
 __all__ = [
     "DirectSteps",
@@ -426,6 +427,18 @@ class TableTrainer(tf.Module):
                     )
                 params.table.attach(self._described, replaces=replaces)
                 params.remember_optimizer(self)
+
+    @property
+    def rule_state(self) -> dict[str, tf.Variable]:
+        """The variables of the rule besides slots, by their names in files.
+
+        A count of steps is among them where a schedule goes by it.
+        """
+        state = {str(i): one for i, one in enumerate(self._row_state)}
+        rate = getattr(self._opt, "learning_rate", None)
+        if self._steps is not None and callable(rate) and is_schedule(rate):
+            state["steps"] = self._steps
+        return state
 
     def slots_of(self, params: Variable) -> list[SlotVariable]:
         """Returns views of this optimizer's slots in the rows of `params`.

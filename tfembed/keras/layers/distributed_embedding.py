@@ -42,7 +42,7 @@ from tfembed.keras.keras_rs import as_features, say_unused
 from tfembed.keras.model_optimizer import ModelOptimizer
 from tfembed.keras.table_files import TableFiles
 from tfembed.keras.table_optimizers import described, keras_optimizer_of
-from tfembed.ops.private import is_recomputed
+from tfembed.ops.private import is_recomputed, track
 
 __all__ = ["DistributedEmbedding", "LayerTables", "output_specs", "with_tuples"]
 
@@ -367,6 +367,8 @@ class DistributedEmbedding(keras.layers.Layer):
         self.embedding = self._shared.embedding
         # Keras saves the state that it finds here.
         self.optimizers = _keras_optimizers(self.embedding)
+        for i, one in enumerate(self.optimizers):
+            track(self, f"optimizer_{i}", one)  # For tf.train.Checkpoint.
         self.loss_scale_optimizer: Any = None
         if first is not None:
             # One weight for all tables, so that optimizers restore their slots.

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+import weakref
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfembed import checks, errors, initializers, optimizers
+from tfembed import checks, errors, initializers
 from tfembed.dynamic_embedding.keras import layer_config
 from tfembed.dynamic_embedding.keras import layers as table_layers
 from tfembed.dynamic_embedding.keras.float_ids import as_ids
@@ -35,7 +36,6 @@ from tfembed.tables import arguments
 
 __all__ = ["Embedding"]
 
-_STEPS = "own_steps"
 _NO_TABLE = "no_table"
 
 _OF_KERAS = {
@@ -185,6 +185,26 @@ class Embedding(keras.layers.Layer):
         return self._held.options.dim
 
     @property
+    def optimizer(self) -> Any:
+        """The optimizer of the table alone, or None; it may be set.
+
+        The rows stay when it is set. Slots of the same rule stay too, those of
+        another begin anew, with a warning.
+        """
+        return self._held.optimizers.get(self)
+
+    @optimizer.setter
+    def optimizer(self, optimizer: Any) -> None:
+        converted = table_optimizer(optimizer)
+        if converted is not optimizer:
+            self.optimizer = converted  # Keras tracks objects, not their names.
+            return
+        is_other = self._held.take(optimizer)
+        self._held.optimizers[self] = optimizer
+        for layer in list(self._held.optimizers) if is_other else ():
+            layer.optimizer = optimizer
+
+    @property
     def table(self) -> Any:
         """The `tfembed.dynamic_embedding.Variable`.
 
@@ -296,23 +316,14 @@ class Embedding(keras.layers.Layer):
         return layer
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes the steps that the table's own optimizer has taken."""
+        """Writes a mark of a layer that has no table yet."""
         if self.table is None:
             store[_NO_TABLE] = np.ones([1], np.int8)
-        steps = self._held.own_steps
-        if steps is not None:
-            store[_STEPS] = np.asarray([int(steps)])
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads the steps that `save_own_variables` wrote.
-
-        A layer without inputs so far gets the table that Keras reads next.
-        """
+        """Makes the table that Keras reads next, without inputs so far."""
         if _NO_TABLE not in list(store.keys()):
             self._guess()
-        steps = self._held.own_steps
-        if steps is not None and _STEPS in list(store.keys()):
-            steps.assign(int(np.asarray(store[_STEPS])[0]))
 
     def _key_dtype(self, inputs: Any) -> tf.DType:
         """Returns the key dtype for the dtype of ids.
@@ -497,22 +508,28 @@ class _HeldTable:
       options: as given.
       key: the table's name in saved models.
       layer: a layer of `dynamic_embedding`, or None.
+      optimizers: the optimizer by each layer that shares the table, the same
+        for all. Keras tracks only what a layer's attribute was not before.
     """
 
     def __init__(self, options: _TableOptions, name: str) -> None:
         self.options = options
         self.key = uuid.uuid4().hex
         self.layer: Any = None
+        self.optimizers: weakref.WeakKeyDictionary[Embedding, Any] = (
+            weakref.WeakKeyDictionary()
+        )
         self._name = name
         self.training: Any = None  # A TableTraining, once there is a table.
 
-    @property
-    def own_steps(self) -> Any:
-        """The variable that counts steps of a tfembed optimizer, or None."""
-        is_described = isinstance(self.options.optimizer, optimizers.Optimizer)
-        if self.training is None or not is_described:
-            return None
-        return self.training.own.iterations
+    def take(self, optimizer: Any) -> bool:
+        """Takes another optimizer; returns whether it is another one."""
+        if optimizer is self.options.optimizer:
+            return False
+        if self.training is not None:
+            self.training.take(optimizer)
+        self.options = dataclasses.replace(self.options, optimizer=optimizer)
+        return True
 
     def made(self, holder: Embedding, key_dtype: Any) -> Any:
         """Returns the inner layer; the first call makes it."""
