@@ -13,6 +13,7 @@ from tfembed import dynamic_embedding as de
 from tfembed import errors, optimizers
 from tfembed.checkpoint import warm_start
 from tfembed.embedding.xla.sharded_table import ShardedTable
+from tfembed.inspection.saved_tables import open_saved
 from tfembed.transfer.warm_start import SLOT_MEANINGS
 
 KEYS = np.array([3, -7, 2**62])
@@ -82,10 +83,31 @@ def saver_files(made, folder):
         return saver.save(session, str(folder / "model"))
 
 
+def saver_files_of_shards(made, folder, shards=(0, 1, 2)):
+    """The same of a variable of three shards, the last of them empty."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tensors = []
+        for i in shards:
+            own = slice(2 * i, 2 * i + 2)
+            stem = f"scope/users_mht_{i + 1}of3"
+            tensors += [
+                tf.compat.v1.get_variable(
+                    f"{stem}-keys", initializer=tf.constant(KEYS[own])
+                ),
+                tf.compat.v1.get_variable(
+                    f"{stem}-values", initializer=tf.constant(ROWS[own])
+                ),
+            ]
+        session.run(tf.compat.v1.global_variables_initializer())
+        saver = tf.compat.v1.train.Saver(tensors)
+        return saver.save(session, str(folder / "model"))
+
+
 SOURCES = {
     "checkpoint": saved,
     "TFRA's raw files": raw_files,
     "TFRA's checkpoint": saver_files,
+    "TFRA's checkpoint of shards": saver_files_of_shards,
     "parquet": parquet,
     "lists in parquet": lists_in_parquet,
     "npz": npz,
@@ -95,6 +117,35 @@ SOURCES = {
     "frame": lambda made, folder: made.to_pandas(),
     "table": lambda made, folder: made,
 }
+
+
+def test_shards_of_a_saver_are_one_table(tmp_path):
+    """Kind: the parts of a table that a file shows as tables.
+
+    Looked for in: Savers' checkpoints (here), raw files, warm starts of graphs,
+    Keras' files, exports of inspection, which read the same tables.
+    """
+    path = saver_files_of_shards(None, tmp_path)
+
+    (found,) = open_saved(path).values()
+
+    assert (found.name, found.num_rows) == ("scope/users", 3)
+    assert found.shard_sizes == (2, 1, 0)
+    assert [row.row.tolist() for row in found.find(KEYS.tolist())] == (
+        ROWS.tolist()
+    )
+    assert open_saved(path).variables == []
+    found.check()
+
+
+def test_a_missing_shard_of_a_saver_is_named(tmp_path):
+    path = saver_files_of_shards(None, tmp_path, shards=[0, 2])
+
+    with pytest.raises(
+        errors.CheckpointError,
+        match=r"2 of the 3 shards.*'scope/users_mht_2of3'",
+    ):
+        warm_start(table(2), path)
 
 
 @pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tfembed import errors
 from tfembed.inspection import file_bytes
@@ -16,6 +16,11 @@ __all__ = ["SavedVariable", "tables", "variable_as_table", "variables"]
 
 _FORMAT = "tfembed.hash_table"
 _VERSIONS = ("1", "2", "3")  # Drafts called the same layout 2 and 3.
+
+# A shard of a variable, as TFRA's Savers name it; and that part of a tensor's
+# name.
+_SHARD = re.compile(r"(.*)_mht_(\d+)of(\d+)", re.DOTALL)
+_OF_SHARD = re.compile(r"_mht_\d+of\d+(?=[/-])")
 
 _ATTRIBUTES = "/.ATTRIBUTES/"
 _VALUE = f"{_ATTRIBUTES}VARIABLE_VALUE"
@@ -74,16 +79,86 @@ class _Layout:
 def tables(bundle: Bundle) -> list[SavedTable]:
     """Returns all tables of a checkpoint: hash tables, then static tables.
 
+    TFRA's Savers write each shard of a variable as a table of its own,
+    `<name>_mht_<i>of<n>`; these are one table, as in raw files.
+
     Raises:
-      tfembed.errors.CheckpointError: the index is damaged, or a table is in a
-        later format.
+      tfembed.errors.CheckpointError: the index is damaged, a table is in a
+        later format, or a shard is missing.
     """
-    found = [
-        _hash_table(bundle, stem, between)
-        for stem, between in _hash_table_stems(bundle)
+    found = []
+    shards: dict[tuple[str, int], dict[int, SavedTable]] = {}
+    for stem, between in _hash_table_stems(bundle):
+        table = _hash_table(bundle, stem, between)
+        match = _SHARD.fullmatch(table.path)
+        if match is None:
+            found.append(table)
+            continue
+        of_name = shards.setdefault((match[1], int(match[3])), {})
+        of_name[int(match[2])] = table
+    found += [
+        _of_shards(bundle, name, num_shards, numbered)
+        for (name, num_shards), numbered in shards.items()
     ]
     found += _static_tables(bundle)
     return found
+
+
+def _of_shards(
+    bundle: Bundle, name: str, num_shards: int, shards: Mapping[int, SavedTable]
+) -> SavedTable:
+    """Returns the table that consists of these shards, numbered from 1."""
+    missing = sorted(set(range(1, num_shards + 1)) - set(shards))
+    if missing:
+        stems = ", ".join(f"'{name}_mht_{i}of{num_shards}'" for i in missing)
+        raise errors.CheckpointError(
+            f"'{bundle.index.name}' has {len(shards)} of the {num_shards} shards "
+            f"of table '{name}'; missing: {stems}. Restore another checkpoint."
+        )
+    tables = [shards[i] for i in sorted(shards)]
+    first = tables[0]
+    for table in tables:
+        kinds = [
+            (one.key_dtype, one.dtype, one.width, sorted(one.columns))
+            for one in (first, table)
+        ]
+        if kinds[0] != kinds[1]:
+            raise errors.CheckpointError(
+                f"The shards of table '{name}' in '{bundle.index.name}' differ: "
+                f"keys, rows, width and columns are {kinds[0]} in '{first.path}' "
+                f"and {kinds[1]} in '{table.path}'."
+            )
+    columns = {
+        kind: _joined([table.columns[kind] for table in tables])
+        for kind in first.columns
+    }
+    return dataclasses.replace(
+        first,
+        name=name,
+        path=name,
+        num_rows=sum(table.num_rows for table in tables),
+        columns=columns,
+        num_bytes=_bytes_by_kind(columns, {}, {}),
+        shard_sizes=tuple(table.num_rows for table in tables),
+    )
+
+
+def _joined(columns: Sequence[Column]) -> Column:
+    """Returns the rows of one column after those of another."""
+    parts, num_rows = [], 0
+    for column in columns:
+        parts += [
+            dataclasses.replace(part, first_row=part.first_row + num_rows)
+            for part in column.parts
+        ]
+        num_rows += column.rows
+    first = columns[0]
+    return Column(
+        _OF_SHARD.sub("", first.name),
+        first.dtype,
+        (num_rows, *first.shape[1:]),
+        parts,
+    )
 
 
 def variables(
@@ -105,6 +180,7 @@ def variables(
         )
         if (
             name in taken
+            or _OF_SHARD.sub("", name) in taken
             or name == _GRAPH
             or is_noted
             or name.startswith(owners)
