@@ -89,6 +89,8 @@ class TableSaveFilesOp : public OpKernel {
     OP_REQUIRES_OK(construction,
                    construction->GetAttr("buffer_size", &buffer_size_));
     OP_REQUIRES_OK(construction, construction->GetAttr("append", &append_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("deal_by_low_bits",
+                                                       &deal_by_low_bits_));
     OP_REQUIRES_OK(construction, construction->GetAttr("owner", &owner_));
   }
 
@@ -107,6 +109,7 @@ class TableSaveFilesOp : public OpKernel {
     save.name = tables[0]->name();
     save.buffer_rows = buffer_size_;
     save.append = append_;
+    save.deal_by_low_bits = deal_by_low_bits_;
     TfExecutor executor(context);
     const FileFolder folder(context->env(), save.folder);
     RowFileClaim claim(folder, UserOf(tables[0], owner_));
@@ -122,6 +125,7 @@ class TableSaveFilesOp : public OpKernel {
  private:
   int64_t buffer_size_ = 0;
   bool append_ = false;
+  bool deal_by_low_bits_ = false;
   std::string owner_;
 };
 

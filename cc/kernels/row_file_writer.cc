@@ -25,7 +25,7 @@ namespace {
 
 using ::tensorflow::Env;
 
-constexpr int64_t kCopyBytes = 4 << 20;
+constexpr int64_t kCopyBytes = 256 << 10;
 
 RowFormat FormatOf(const EmbeddingTable& table) {
   return {KeyDtype(table.key_kind()), ValueDtype(table.type()), table.dim()};
@@ -53,18 +53,12 @@ class PairWriter {
   }
 
   // `strings` name the keys; null where they are numbers.
-  absl::Status Write(const EmbeddingTable::Snapshot& rows,
-                     const StringKeys* strings, const RowFormat& format,
-                     int64_t chunk_rows, ProgressLog* progress,
-                     Executor* executor) {
-    const auto write = [&](absl::Span<const int64_t> keys,
-                           const float* full_rows) {
-      TF_RETURN_IF_ERROR(strings == nullptr ? WriteKeys(keys, format.key_dtype)
-                                            : WriteStrings(*strings, keys));
-      progress->Add(keys.size());
-      return WriteValues(full_rows, keys.size(), rows.layout());
-    };
-    return rows.Visit(chunk_rows, write, executor);
+  absl::Status Write(const StringKeys* strings, const RowFormat& format,
+                     const RowLayout& layout, absl::Span<const int64_t> keys,
+                     const float* full_rows) {
+    TF_RETURN_IF_ERROR(strings == nullptr ? WriteKeys(keys, format.key_dtype)
+                                          : WriteStrings(*strings, keys));
+    return WriteValues(full_rows, keys.size(), layout);
   }
 
   absl::Status Close() {
@@ -193,34 +187,93 @@ class Save {
     // The locks come first: what is written is of their moment.
     const KeysStay keys_stay(options_.tables);
     const auto snapshots = FreezeAll(options_.tables);
+    std::vector<PairWriter> pairs(snapshots.size());
+    if (options_.deal_by_low_bits) {
+      for (size_t i = 0; i < pairs.size(); ++i) {
+        TF_RETURN_IF_ERROR(Begin(options_.stems[i], &pairs[i]));
+      }
+    }
     for (size_t i = 0; i < snapshots.size(); ++i) {
-      TF_RETURN_IF_ERROR(WritePair(options_.stems[i], *snapshots[i],
-                                   options_.tables[i]->strings()));
+      if (options_.deal_by_low_bits) {
+        TF_RETURN_IF_ERROR(DealShard(*snapshots[i], &pairs));
+        continue;
+      }
+      TF_RETURN_IF_ERROR(Begin(options_.stems[i], &pairs[i]));
+      TF_RETURN_IF_ERROR(
+          WriteShard(*snapshots[i], options_.tables[i]->strings(), &pairs[i]));
+      TF_RETURN_IF_ERROR(End(options_.stems[i], &pairs[i]));
+    }
+    if (!options_.deal_by_low_bits) return absl::OkStatus();
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      TF_RETURN_IF_ERROR(End(options_.stems[i], &pairs[i]));
     }
     return absl::OkStatus();
   }
 
-  absl::Status WritePair(const std::string& stem,
-                         const EmbeddingTable::Snapshot& rows,
-                         const StringKeys* strings) {
-    PairWriter pair;
-    TF_RETURN_IF_ERROR(pair.Open(folder_, save_id_, stem));
+  absl::Status Begin(const std::string& stem, PairWriter* pair) {
+    TF_RETURN_IF_ERROR(pair->Open(folder_, save_id_, stem));
     const auto old = old_pairs_.find(stem);
-    if (old != old_pairs_.end()) {
-      TF_RETURN_IF_ERROR(pair.CopyFrom(folder_.env(), old->second));
-    }
+    if (old == old_pairs_.end()) return absl::OkStatus();
+    return pair->CopyFrom(folder_.env(), old->second);
+  }
+
+  absl::Status End(const std::string& stem, PairWriter* pair) {
+    TF_RETURN_IF_ERROR(pair->Close());
+    Manifest& manifest = manifests_[SetOf(stem)];
+    manifest.files[KeysFile(stem)] = pair->keys();
+    manifest.files[ValuesFile(stem)] = pair->values();
+    return absl::OkStatus();
+  }
+
+  // Calls write(keys, full rows) for all rows of a shard, some at a time.
+  template <typename Body>
+  absl::Status VisitShard(const EmbeddingTable::Snapshot& rows,
+                          const Body& write) const {
     ProgressLog progress(
         absl::StrCat("Saving table '", options_.name, "' to row files"),
         rows.size());
-    TF_RETURN_IF_ERROR(pair.Write(
-        rows, strings, format_,
+    return rows.Visit(
         std::min(options_.buffer_rows, ChunkRows(rows.layout().width())),
-        &progress, executor_));
-    TF_RETURN_IF_ERROR(pair.Close());
-    Manifest& manifest = manifests_[SetOf(stem)];
-    manifest.files[KeysFile(stem)] = pair.keys();
-    manifest.files[ValuesFile(stem)] = pair.values();
-    return absl::OkStatus();
+        [&](absl::Span<const int64_t> keys, const float* full_rows) {
+          progress.Add(keys.size());
+          return write(keys, full_rows);
+        },
+        executor_);
+  }
+
+  absl::Status WriteShard(const EmbeddingTable::Snapshot& rows,
+                          const StringKeys* strings, PairWriter* pair) const {
+    return VisitShard(
+        rows, [&](absl::Span<const int64_t> keys, const float* full_rows) {
+          return pair->Write(strings, format_, rows.layout(), keys, full_rows);
+        });
+  }
+
+  absl::Status DealShard(const EmbeddingTable::Snapshot& rows,
+                         std::vector<PairWriter>* pairs) const {
+    const int64_t width = rows.layout().width();
+    const auto num_pairs = static_cast<int64_t>(pairs->size());
+    std::vector<int64_t> own_keys;
+    std::vector<float> own_rows;
+    return VisitShard(
+        rows,
+        [&](absl::Span<const int64_t> keys,
+            const float* full_rows) -> absl::Status {
+          for (int64_t p = 0; p < num_pairs; ++p) {
+            own_keys.clear();
+            own_rows.clear();
+            for (size_t i = 0; i < keys.size(); ++i) {
+              if ((keys[i] & 0x7fffffff) % num_pairs != p) continue;
+              own_keys.push_back(keys[i]);
+              own_rows.insert(own_rows.end(), full_rows + i * width,
+                              full_rows + (i + 1) * width);
+            }
+            if (own_keys.empty()) continue;
+            TF_RETURN_IF_ERROR((*pairs)[p].Write(
+                nullptr, format_, rows.layout(), own_keys, own_rows.data()));
+          }
+          return absl::OkStatus();
+        });
   }
 
   // The manifests of all sets or of none; a set is rarely not alone.
@@ -346,6 +399,10 @@ absl::Status SaveRowFiles(Env* env, const RowFileSave& save,
   if (save.buffer_rows < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "`buffer_size` must be at least 1; got ", save.buffer_rows, "."));
+  }
+  if (save.deal_by_low_bits && save.tables[0]->key_kind() != KeyKind::kInt64) {
+    return absl::InvalidArgumentError(
+        "`deal_by_low_bits` is for keys of int64 alone.");
   }
   TF_RETURN_IF_ERROR(CheckStems(save));
   return Save(env, save, executor).Run();

@@ -43,8 +43,11 @@ struct RowFileSave {
   std::vector<const EmbeddingTable*> tables;
   std::string folder;
   std::vector<std::string> stems;
-  int64_t buffer_rows = 0;  // Copied at a time, at most; 16 MB at most, too.
+  int64_t buffer_rows = 0;  // Copied at a time, at most; 2 MB at most, too.
   bool append = false;      // After what the files hold, else in its place.
+  // Whether a row goes into the pair number (key & 0x7fffffff) % pairs, in
+  // place of that of its shard. Keys of int64 only.
+  bool deal_by_low_bits = false;
 };
 
 // Saves all rows at one moment: writers of the tables wait until they are

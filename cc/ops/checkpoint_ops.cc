@@ -324,6 +324,7 @@ REGISTER_OP("Tfembed>TableSaveFiles")
     .Attr("buffer_size: int >= 1")
     .Attr("append: bool = false")
     .Attr("owner: string = ''")
+    .Attr("deal_by_low_bits: bool = false")
     .SetIsStateful()
     .SetShapeFn(SaveFilesShape)
     .Doc(R"doc(
@@ -331,7 +332,8 @@ Writes the shards `tables` as pairs of raw files in `folder`, `stems`[i]-keys
 and `stems`[i]-values, in place of files that are there or, with `append`, behind
 their rows.
 Copies `buffer_size` rows at a time; all rows are of one moment. Files that were
-there stay whole until all new ones are. AlreadyExists where files hold rows of
+there stay whole until all new ones are. With `deal_by_low_bits` a row goes into
+pair (key & 0x7fffffff) % N in place of that of its shard. AlreadyExists where files hold rows of
 another table: `owner` is an id of the table that all `tables` are shards of.
 )doc");
 

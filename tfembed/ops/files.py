@@ -29,6 +29,7 @@ def save(
     buffer_size: int,
     append: bool = False,
     owner: str = "",
+    deal_by_low_bits: bool = False,
 ) -> tf.Operation | None:
     """Writes shards as pairs of files, `stem`-keys and `stem`-values.
 
@@ -39,6 +40,8 @@ def save(
       buffer_size: rows that are copied at a time.
       append: whether to append to the rows in the files.
       owner: an id of the table that has the shards; "": each shard is a table.
+      deal_by_low_bits: whether a row goes into pair (key & 0x7fffffff) % pairs
+        in place of that of its shard; int64 keys only.
 
     Raises:
       tf.errors.AlreadyExistsError: the files have rows of another table that
@@ -54,6 +57,7 @@ def save(
         buffer_size=buffer_size,
         append=append,
         owner=owner,
+        deal_by_low_bits=deal_by_low_bits,
     )
 
 

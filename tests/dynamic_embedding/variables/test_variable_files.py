@@ -16,7 +16,7 @@ from dynamic_embedding.file_variables import (
     variable,
     write_pair,
 )
-from tfembed import optimizers
+from tfembed import optimizers, policies
 
 
 def test_files_of_another_program_load(tmp_path):
@@ -42,6 +42,81 @@ def test_what_is_written_is_the_bare_arrays(tmp_path):
     values = np.frombuffer((tmp_path / VALUES).read_bytes(), "<f4")
     assert sorted(keys) == list(range(5))
     assert values.reshape(5, 2).tolist() == rows(keys)
+
+
+# On both sides of 0 and of 2^31, where the rules of shards differ.
+FAR_KEYS = [-(2**63), -5, -1, 0, 2, 7, 2**31, 2**40 + 1, 2**63 - 1]
+
+
+def keys_of_pairs(folder, shards, dtype="<i8"):
+    return [
+        np.fromfile(
+            folder / f"fs_mht_{i + 1}of{shards}_rank0_size1-keys", dtype
+        ).tolist()
+        for i in range(shards)
+    ]
+
+
+@pytest.mark.parametrize("append", [False, True])
+@pytest.mark.parametrize("shards", [1, 2, 3, 4, 5])
+def test_keys_are_in_the_pairs_in_which_tfra_looks_for_them(
+    tmp_path, shards, append
+):
+    """Kind: rows that another program does not find in files that both have.
+
+    Looked for in: int64 keys (here), int32 and string keys and partitioners
+    (below), the files of a single shard, which has one pair.
+    """
+    v = variable(shards)
+    v.upsert(FAR_KEYS[:4], rows(FAR_KEYS[:4]))
+    v.save_to_file_system(tmp_path)
+    v.upsert(FAR_KEYS, rows(FAR_KEYS))
+
+    v.save_to_file_system(tmp_path, buffer_size=2, append_to_file=append)
+
+    found = keys_of_pairs(tmp_path, shards)
+    for i, keys in enumerate(found):
+        assert all((key & 0x7FFFFFFF) % shards == i for key in keys)
+    assert sorted(key for keys in found for key in keys) == sorted(
+        FAR_KEYS + (FAR_KEYS[:4] if append else [])
+    )
+    loaded = variable(3)
+    loaded.load_from_file_system_with_restore_function(tmp_path)
+    assert contents(loaded) == contents(v)
+
+
+@pytest.mark.parametrize("half", [tf.float16, tf.int8])
+def test_slots_and_notes_stay_out_of_pairs_that_are_dealt(tmp_path, half):
+    v = variable(3, value_dtype=half, eviction=policies.LeastRecent())
+    v.upsert(FAR_KEYS, tf.cast(tf.fill([9, 2], 3), half))
+
+    v.save_to_file_system(tmp_path)
+
+    assert sum(map(len, keys_of_pairs(tmp_path, 3))) == 9
+    loaded = variable(2, value_dtype=half)
+    loaded.load_from_file_system_with_restore_function(tmp_path)
+    assert contents(loaded) == {key: [3, 3] for key in FAR_KEYS}
+
+
+def test_with_a_partitioner_a_pair_has_the_rows_of_a_shard(tmp_path):
+    v = variable(3, partitioner=tf.math.floormod)
+    v.upsert(FAR_KEYS, rows(FAR_KEYS))
+
+    v.save_to_file_system(tmp_path)
+
+    for i, keys in enumerate(keys_of_pairs(tmp_path, 3)):
+        assert sorted(keys) == [key for key in FAR_KEYS if key % 3 == i]
+
+
+def test_int32_keys_are_in_the_pairs_of_their_remainders(tmp_path):
+    own = [-5, -1, 0, 2, 7]
+    v = variable(3, key_dtype=tf.int32)
+    v.upsert(tf.constant(own), rows(own))
+
+    v.save_to_file_system(tmp_path)
+
+    for i, keys in enumerate(keys_of_pairs(tmp_path, 3, "<i4")):
+        assert sorted(keys) == [key for key in own if key % 3 == i]
 
 
 def test_slots_are_not_in_the_files(tmp_path):

@@ -85,6 +85,7 @@ def save(
     append: bool,
     buffer_size: Any,
     name: str | None,
+    deal_by_low_bits: bool = False,
 ) -> Any:
     """Writes a pair of files for each shard: docs/formats/row_files.md.
 
@@ -96,6 +97,7 @@ def save(
       append: whether to append to the rows in the files.
       buffer_size: rows to copy at a time.
       name: the name of the op.
+      deal_by_low_bits: as for `tfembed.ops.files.save`.
 
     Returns:
       The op in a graph, None in eager mode.
@@ -113,6 +115,7 @@ def save(
             buffer_size=rows(buffer_size),
             append=append,
             owner=table.file_owner,
+            deal_by_low_bits=deal_by_low_bits,
         )
 
     with tf.name_scope(name or "save_to_file_system"):

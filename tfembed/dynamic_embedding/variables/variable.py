@@ -403,6 +403,9 @@ class Variable(
         slots are not in them. All rows are copied at one moment. The old files
         stay intact until the new ones are complete: docs/formats/row_files.md.
 
+        A pair has the rows of a shard; without a partitioner, of the shard in
+        which TFRA looks for an int64 key: (key & 0x7fffffff) % shards.
+
         Args:
           dirpath: the folder, a path or a string scalar; created if missing.
           proc_size: the number of processes that save their rows of this
@@ -412,7 +415,7 @@ class Variable(
           dirpath_env: an environment variable that, if set, overrides
             `dirpath`.
           append_to_file: whether to append to the rows in the files.
-          buffer_size: rows to copy at a time; 16 MB at most in any case.
+          buffer_size: rows to copy at a time; 2 MB at most in any case.
           name: the name of the op.
 
         Returns:
@@ -444,6 +447,7 @@ class Variable(
             append=append_to_file,
             buffer_size=buffer_size,
             name=name,
+            deal_by_low_bits=self._is_dealt_by_low_bits(),
         )
 
     def load_from_file_system(
@@ -460,10 +464,13 @@ class Variable(
         """Adds the rows of files; they replace the rows of present keys.
 
         Each row goes to its partitioner's shard, whichever file it is in. All
-        files are checked before the first row is written; files of at most 64
+        files are checked before the first row is written; files of at most 4
         MB together are also read before that (unless their keys are strings
-        that would take more memory than 64 MB and more than four times the
-        files).
+        that would take more than four times the files).
+
+        Of more rows than fit into shards of bounded size, those stay that
+        `SmallestNorm` would keep. Other policies judge by notes, which raw
+        files lack: then a shard takes no more keys than it may hold.
 
         Args:
           dirpath, proc_size, proc_rank, dirpath_env, name: as for
@@ -472,7 +479,7 @@ class Variable(
           load_entire_dir: whether to load all pairs of this variable's name
             in the folder, from any number of shards and processes. In a graph
             the pairs are listed when the op is made.
-          buffer_size: rows to read at a time; 16 MB at most in any case.
+          buffer_size: rows to read at a time; 2 MB at most in any case.
 
         Returns:
           The op in a graph, None in eager mode.
@@ -481,7 +488,8 @@ class Variable(
           tfembed.errors.ArgumentError: an argument that is not allowed.
           tfembed.errors.UnsupportedError: rows of strings.
           tf.errors.NotFoundError: a file is missing.
-          tf.errors.InvalidArgumentError: files of other dtypes or width.
+          tf.errors.InvalidArgumentError: files of other dtypes or width, or of
+            more keys than a shard of bounded size takes.
           tf.errors.DataLossError: files that do not belong together, or are
             damaged.
         """
@@ -745,6 +753,18 @@ class Variable(
             )
         n = self.shard_num
         return [FileStem(self.name, n, size, rank, i) for i in range(n)]
+
+    def _is_dealt_by_low_bits(self) -> bool:
+        """Says whether TFRA looks for some keys in other shards than tfembed.
+
+        Where TensorFlow is built with CUDA, as its ordinary wheel for Linux is,
+        TFRA's default partition of int64 keys is (key & 0x7fffffff) % shards.
+        """
+        return (
+            self.table.partitioner is None
+            and self.key_dtype == tf.int64
+            and self.shard_num & (self.shard_num - 1) != 0
+        )
 
     @functools.cached_property
     def _sizes(self) -> dict[int | None, tf.Tensor]:
