@@ -29,7 +29,7 @@ using ::tensorflow::TensorSliceProto;
 using ::tensorflow::tstring;
 using ::tensorflow::io::InputBuffer;
 
-constexpr int64_t kBlockBytes = 4 << 20;
+constexpr int64_t kBlockBytes = 256 << 10;
 constexpr int64_t kChecksumBytes = sizeof(uint32_t);
 // Parts that are not of whole rows are compared pair by pair.
 constexpr size_t kMostPieces = 4096;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cc/core/support/memory_promise.h"
+#include "cc/kernels/checkpoint_choice.h"
 #include "cc/kernels/checkpoint_files.h"
 #include "cc/kernels/checkpoint_repeats.h"
 #include "cc/kernels/kernel_context.h"
@@ -228,6 +229,83 @@ class TableRestoreOp : public OpKernel {
   std::vector<bool> load_slots_;
 };
 
+class TableChooseOp : public OpKernel {
+ public:
+  explicit TableChooseOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr("tensor_name", &tensor_name_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const int num_tables = context->num_inputs() - 2;
+    std::vector<TablePtr> owners(num_tables);
+    std::vector<EmbeddingTable*> shards;
+    for (int i = 0; i < num_tables; ++i) {
+      OP_REQUIRES_OK(context, FindTable(context, i, &owners[i]));
+      shards.push_back(owners[i]->table());
+    }
+    tstring prefix;
+    OP_REQUIRES_OK(context, ReadPrefix(context, num_tables, &prefix));
+    CheckpointFiles files(context->env(), prefix);
+    OP_REQUIRES_OK(context, files.status());
+    TableReader reader(owners[0]->name(), tensor_name_, &files);
+    OP_REQUIRES_OK(context, reader.Open(*shards[0]));
+    const Tensor& numbers = context->input(num_tables + 1);
+    const auto counts = Count(numbers, num_tables, reader.num_keys());
+    OP_REQUIRES_OK(context, counts.status());
+    const auto shard_of = numbers.flat<int32_t>();
+    const auto stays = ChooseRows(
+        shards, *counts,
+        [&](const Tensor&, int64_t, int64_t row) { return shard_of(row); },
+        &reader);
+    OP_REQUIRES_OK(context, stays.status());
+    OP_REQUIRES_OK(context, Write(context, *stays, reader));
+  }
+
+ private:
+  // The rows of each shard.
+  static absl::StatusOr<std::vector<int64_t>> Count(const Tensor& numbers,
+                                                    int num_tables,
+                                                    int64_t num_rows) {
+    if (numbers.shape() != TensorShape({num_rows})) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("`shards` must be [", num_rows,
+                       "], one number for each saved row; got shape ",
+                       numbers.shape().DebugString(), "."));
+    }
+    std::vector<int64_t> counts(num_tables);
+    const auto all = numbers.flat<int32_t>();
+    for (int64_t i = 0; i < all.size(); ++i) {
+      if (all(i) < 0 || all(i) >= num_tables) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "`shards` must be in [0, ", num_tables, "); got ", all(i), "."));
+      }
+      ++counts[all(i)];
+    }
+    return counts;
+  }
+
+  static absl::Status Write(OpKernelContext* context,
+                            const std::vector<bool>& stays,
+                            const TableReader& reader) {
+    const int64_t n = reader.num_keys(), chunks = reader.num_chunks();
+    Tensor *flags, *begins;
+    TF_RETURN_IF_ERROR(context->allocate_output(0, TensorShape({n}), &flags));
+    TF_RETURN_IF_ERROR(
+        context->allocate_output(1, TensorShape({chunks + 1}), &begins));
+    for (int64_t i = 0; i < n; ++i) {
+      flags->flat<bool>()(i) = stays.empty() || stays[i];
+    }
+    for (int64_t c = 0; c <= chunks; ++c) {
+      begins->flat<int64_t>()(c) = reader.first_row(c);
+    }
+    return absl::OkStatus();
+  }
+
+  std::string tensor_name_;
+};
+
 class CheckpointReadOp : public OpKernel {
  public:
   explicit CheckpointReadOp(OpKernelConstruction* construction)
@@ -397,6 +475,8 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSave").Device(DEVICE_CPU),
                         TableSaveOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableRestore").Device(DEVICE_CPU),
                         TableRestoreOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableChoose").Device(DEVICE_CPU),
+                        TableChooseOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>CheckpointRead").Device(DEVICE_CPU),
                         CheckpointReadOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>CheckpointCheck").Device(DEVICE_CPU),

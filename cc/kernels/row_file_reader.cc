@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cc/kernels/disk_file.h"
+#include "cc/kernels/mapped_tensor.h"
 #include "cc/kernels/progress_log.h"
 #include "cc/kernels/table_writer.h"
 #include "tensorflow/core/framework/tensor_shape.h"
@@ -27,7 +28,7 @@ using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 using ::tensorflow::tstring;
 
-constexpr int64_t kBlockBytes = 4 << 20;
+constexpr int64_t kBlockBytes = 256 << 10;
 constexpr int64_t kLengthBytes = sizeof(uint32_t);
 
 absl::Status Damaged(const std::string& path, absl::string_view what) {
@@ -299,12 +300,14 @@ absl::Status ReadRowFiles(Env* env, const RowFilePair& pair,
   const auto n = NextRows(env, pair, format, max_rows, offsets->keys);
   if (!n.ok()) return n.status();
   TF_RETURN_IF_ERROR(CheckLeft(pair, format, *n, *offsets));
-  *keys = Tensor(format.key_dtype, TensorShape({*n}));
-  *values = Tensor(format.value_dtype, TensorShape({*n, format.dim}));
-  if (!keys->IsInitialized() || !values->IsInitialized()) {
+  auto key_memory = MapTensor(format.key_dtype, TensorShape({*n}));
+  auto memory = MapTensor(format.value_dtype, TensorShape({*n, format.dim}));
+  if (!key_memory.ok() || !memory.ok()) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "There is no memory for ", *n, " rows of '", pair.values_path, "'."));
   }
+  *keys = *std::move(key_memory);
+  *values = *std::move(memory);
   TF_RETURN_IF_ERROR(
       ReadTensor(env, pair.keys_path, pair.keys_bytes, &offsets->keys, keys));
   return ReadTensor(env, pair.values_path, pair.values_bytes, &offsets->values,

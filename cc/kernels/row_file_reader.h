@@ -34,7 +34,7 @@ struct RowFileOffsets {
   int64_t values = 0;
 };
 
-// Reads up to `max_rows` rows from `offsets` on, 16 MB at most, into `keys` [n]
+// Reads up to `max_rows` rows from `offsets` on, 2 MB at most, into `keys` [n]
 // and `values` [n, dim], and advances `offsets`. Strings are preceded by their
 // length in bytes, unsigned, 32 bits.
 absl::Status ReadRowFiles(tensorflow::Env* env, const RowFilePair& pair,

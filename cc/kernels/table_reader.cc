@@ -12,6 +12,7 @@
 #include "cc/core/support/row_copy.h"
 #include "cc/kernels/checkpoint_repeats.h"
 #include "cc/kernels/key_batch.h"
+#include "cc/kernels/mapped_tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/errors.h"
@@ -29,10 +30,13 @@ absl::Status Damaged(absl::string_view what) {
 }
 
 absl::Status Allocate(DataType dtype, const TensorShape& shape, Tensor* to) {
-  *to = Tensor(dtype, shape);
-  if (to->IsInitialized()) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "There is no memory for ", shape.DebugString(), " of a checkpoint"));
+  absl::StatusOr<Tensor> made = MapTensor(dtype, shape);
+  if (!made.ok()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "There is no memory for ", shape.DebugString(), " of a checkpoint"));
+  }
+  *to = *std::move(made);
+  return absl::OkStatus();
 }
 
 // Copies the rows of a [n, dim] tensor to word `first` of wider rows.
@@ -47,14 +51,18 @@ void CopyColumns(const Tensor& from, int64_t first, Tensor* to) {
   }
 }
 
+uint32_t NoteOf(const Tensor& notes, int64_t i) {
+  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
+  return static_cast<uint32_t>(
+      std::clamp<int64_t>(notes.flat<int64_t>()(i), 0, kMost));
+}
+
 // To the last word of each row, as EmbeddingTable::Import takes them.
 void CopyNotes(const Tensor& notes, Tensor* to) {
-  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
   const int64_t n = to->dim_size(0), width = to->dim_size(1);
   float* out = to->flat<float>().data() + width - 1;
   for (int64_t i = 0; i < n; ++i) {
-    const auto word = static_cast<uint32_t>(
-        std::clamp<int64_t>(notes.flat<int64_t>()(i), 0, kMost));
+    const uint32_t word = NoteOf(notes, i);
     std::memcpy(out + i * width, &word, sizeof(word));
   }
 }
@@ -325,6 +333,46 @@ absl::Status TableReader::ReadKeys(int64_t c, Tensor* keys) {
 absl::Status TableReader::RefuseKey(absl::string_view key, bool waits) {
   return Explain(HasTwice(key), waits ? WaitingKeysTensor(tensor_name_)
                                       : KeysTensor(tensor_name_));
+}
+
+absl::Status TableReader::CheckBound(const EmbeddingTable& table, int64_t rows,
+                                     int64_t shard) {
+  // A policy without notes judges by the values.
+  if (rows <= table.max_size() || table.notes().empty() ||
+      table.notes() == layout_.notes) {
+    return absl::OkStatus();
+  }
+  return Explain(
+      absl::InvalidArgumentError(absl::StrCat(
+          "it has ", num_keys(), " rows, of which shard ", shard,
+          " of this table gets ", rows, " and holds at most ", table.max_size(),
+          ", and nothing says which of them stay: the "
+          "table's eviction policy judges by the notes '",
+          table.notes(), "', and the checkpoint has ",
+          layout_.notes.empty() ? "none"
+                                : absl::StrCat("'", layout_.notes, "'"),
+          ". Give the table a larger `max_size`, or restore into one without "
+          "it, and `evict`")),
+      LayoutTensor(tensor_name_));
+}
+
+absl::Status TableReader::ReadWorth(int64_t c, const EmbeddingTable& table,
+                                    const Moment& now, Tensor* keys,
+                                    std::vector<double>* worth) {
+  TF_RETURN_IF_ERROR(ReadKeys(c, keys));
+  const int64_t n = keys->NumElements();
+  worth->resize(n);
+  Tensor slice;
+  std::vector<uint32_t> notes;
+  if (table.notes().empty()) {
+    TF_RETURN_IF_ERROR(
+        ReadSlice(ValuesTensor(tensor_name_), values_, c, &slice));
+  } else {
+    TF_RETURN_IF_ERROR(ReadSlice(NotesTensor(tensor_name_), notes_, c, &slice));
+    for (int64_t i = 0; i < n; ++i) notes.push_back(NoteOf(slice, i));
+  }
+  table.JudgeImport(slice.data(), notes.data(), n, now, worth->data());
+  return absl::OkStatus();
 }
 
 absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,

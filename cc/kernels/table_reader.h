@@ -50,6 +50,21 @@ class TableReader {
   // Reads every byte of chunk c and compares checksums. `keys` are its keys.
   absl::Status VerifyChunk(int64_t c, tensorflow::Tensor* keys);
 
+  // Row number of the first row of chunk c; of the last one + 1: num_keys().
+  int64_t first_row(int64_t c) const { return keys_.rows[c]; }
+
+  // InvalidArgument: a shard `table` of bounded size gets more rows than it
+  // holds, and the checkpoint lacks the notes by which its policy judges them.
+  absl::Status CheckBound(const EmbeddingTable& table, int64_t rows,
+                          int64_t shard);
+
+  // Reads the keys of chunk c, and the worth of its rows once `table` has
+  // imported them. REQUIRES: the table has an eviction policy, and the notes
+  // that it judges by are in the checkpoint.
+  absl::Status ReadWorth(int64_t c, const EmbeddingTable& table,
+                         const Moment& now, tensorflow::Tensor* keys,
+                         std::vector<double>* worth);
+
   // Reads the keys alone of chunk c.
   absl::Status ReadKeys(int64_t c, tensorflow::Tensor* keys);
 

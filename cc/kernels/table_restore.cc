@@ -5,14 +5,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "cc/core/support/row_copy.h"
 #include "cc/core/table/embedding_table.h"
 #include "cc/core/table/string_keys.h"
+#include "cc/kernels/checkpoint_choice.h"
 #include "cc/kernels/checkpoint_repeats.h"
 #include "cc/kernels/key_batch.h"
+#include "cc/kernels/mapped_tensor.h"
 #include "cc/kernels/progress_log.h"
 #include "cc/kernels/table_writer.h"
 #include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/platform/tstring.h"
 
 namespace tfembed {
 namespace {
@@ -22,40 +27,53 @@ using ::tensorflow::Tensor;
 // On average, after growth (hash_index.h).
 constexpr int64_t kIndexBytesPerKey = 22;
 
-// Chunks that are under way at a time: each takes up to four times its bytes.
+// Chunks that are under way at a time: each takes up to twice its bytes.
 constexpr int64_t kMostChunks = 3;
-constexpr int64_t kChunkCopies = 4;
+constexpr int64_t kChunkCopies = 2;
 
-int64_t ShardOf(int64_t key, int64_t num_shards) {
+int64_t Remainder(int64_t key, int64_t num_shards) {
   const int64_t remainder = key % num_shards;
   return remainder < 0 ? remainder + num_shards : remainder;
 }
 
-// The keys of one shard and their rows, copied together.
-struct ShardRows {
-  std::vector<int64_t> keys;
-  std::vector<float> rows;
-};
-
-std::vector<ShardRows> Deal(absl::Span<const int64_t> keys, const float* rows,
-                            int64_t width, int64_t num_shards) {
-  std::vector<ShardRows> shards(num_shards);
-  for (const int64_t key : keys) {
-    ShardRows& shard = shards[ShardOf(key, num_shards)];
-    shard.keys.push_back(key);
-    shard.rows.insert(shard.rows.end(), rows, rows + width);
-    rows += width;
+absl::Status Import(const Tensor& keys, const Tensor& rows,
+                    EmbeddingTable* table, Executor* executor) {
+  const int64_t width = rows.dim_size(1);
+  const float* const full_rows = rows.flat<float>().data();
+  if (keys.dtype() != tensorflow::DT_STRING) {
+    const auto numbers = keys.flat<int64_t>();
+    return table->Import({numbers.data(), static_cast<size_t>(numbers.size())},
+                         width, full_rows, executor);
   }
-  return shards;
-}
-
-absl::Status ImportStrings(const Tensor& keys, const Tensor& rows,
-                           EmbeddingTable* table, Executor* executor) {
   KeyBatch batch;
   TF_RETURN_IF_ERROR(
       batch.ReadStrings(*table, ViewsOf(keys), NewKeys::kAdd, executor));
-  return table->Import(batch.span(), rows.dim_size(1),
-                       rows.flat<float>().data(), executor);
+  return table->Import(batch.span(), width, full_rows, executor);
+}
+
+// Copies the keys and rows at these positions together.
+absl::Status Gather(const std::vector<int32_t>& positions, const Tensor& keys,
+                    const Tensor& rows, Tensor* own_keys, Tensor* own_rows) {
+  const auto n = static_cast<int64_t>(positions.size());
+  const int64_t width = rows.dim_size(1);
+  auto key_memory = MapTensor(keys.dtype(), {n});
+  if (!key_memory.ok()) return key_memory.status();
+  auto row_memory = MapTensor(rows.dtype(), {n, width});
+  if (!row_memory.ok()) return row_memory.status();
+  *own_keys = *std::move(key_memory);
+  *own_rows = *std::move(row_memory);
+  const float* const from = rows.flat<float>().data();
+  float* const to = own_rows->flat<float>().data();
+  for (int64_t i = 0; i < n; ++i) {
+    CopyRow(from + positions[i] * width, to + i * width, width);
+    if (keys.dtype() == tensorflow::DT_STRING) {
+      own_keys->flat<tensorflow::tstring>()(i) =
+          keys.flat<tensorflow::tstring>()(positions[i]);
+    } else {
+      own_keys->flat<int64_t>()(i) = keys.flat<int64_t>()(positions[i]);
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::string Describe(const SlotLayout& slots) {
@@ -108,8 +126,30 @@ absl::Status TableRestore::CheckRows(Executor* executor) {
         });
       });
   if (!twice.ok()) return twice.status();
-  if (!twice->has_value()) return absl::OkStatus();
+  if (!twice->has_value()) return Choose();
   return reader_->RefuseKey(**twice, /*waits=*/false);
+}
+
+absl::Status TableRestore::Choose() {
+  if (!options_.deal_rows) return absl::OkStatus();
+  const std::vector<int64_t> counts(num_keys_.get(),
+                                    num_keys_.get() + options_.shards.size());
+  auto stays = ChooseRows(
+      options_.shards, counts,
+      [this](const Tensor& keys, int64_t i, int64_t) {
+        return ShardOf(keys, i);
+      },
+      reader_.get());
+  if (!stays.ok()) return stays.status();
+  stays_ = *std::move(stays);
+  return absl::OkStatus();
+}
+
+// REQUIRES: deal_rows, so that keys of several shards are numbers.
+int64_t TableRestore::ShardOf(const Tensor& keys, int64_t i) const {
+  const auto num_shards = static_cast<int64_t>(options_.shards.size());
+  if (num_shards == 1) return 0;
+  return Remainder(keys.flat<int64_t>()(i), num_shards);
 }
 
 absl::Status TableRestore::CheckWaiting() {
@@ -166,10 +206,7 @@ void TableRestore::CountKeys(const Tensor& keys) {
     return;
   }
   std::vector<int64_t> counts(num_shards);
-  const auto numbers = keys.flat<int64_t>();
-  for (int64_t i = 0; i < numbers.size(); ++i) {
-    ++counts[ShardOf(numbers(i), num_shards)];
-  }
+  for (int64_t i = 0; i < keys.NumElements(); ++i) ++counts[ShardOf(keys, i)];
   for (int64_t s = 0; s < num_shards; ++s) num_keys_[s] += counts[s];
 }
 
@@ -221,6 +258,7 @@ int64_t TableRestore::MoreBytes() const {
     bytes -= stats.row_bytes + stats.index_bytes;
     bound += shard->max_size();
   }
+  // A bound of 0 is none, and all shards have one or none has.
   int64_t keys = total_keys_;
   if (bound > 0) keys = std::min(keys, bound);
   return bytes + keys * BytesOfKey() + string_bytes_;
@@ -274,22 +312,9 @@ absl::Status TableRestore::DealRows(Executor* executor) {
   ProgressLog progress(
       absl::StrCat("Restoring table '", options_.table_name, "'"),
       reader_->num_keys());
-  if (IsBounded()) {
-    // Where there are too many rows the last ones stay: deal in their order.
-    for (int64_t c = 0; c < reader_->num_chunks(); ++c) {
-      TF_RETURN_IF_ERROR(DealChunk(c, executor, &progress));
-    }
-    return absl::OkStatus();
-  }
   return ForEachChunk(executor, [&](int64_t c, Executor* own) {
     return DealChunk(c, own, &progress);
   });
-}
-
-bool TableRestore::IsBounded() const {
-  return std::any_of(
-      options_.shards.begin(), options_.shards.end(),
-      [](const EmbeddingTable* shard) { return shard->max_size() > 0; });
 }
 
 absl::Status TableRestore::Clear() {
@@ -312,21 +337,19 @@ absl::Status TableRestore::DealChunk(int64_t chunk, Executor* executor,
   TF_RETURN_IF_ERROR(reader_->ReadChunk(chunk, *options_.shards[0],
                                         options_.load_slots, &keys, &rows));
   progress->Add(keys.NumElements());
-  const float* full_rows = rows.flat<float>().data();
-  if (keys.dtype() == tensorflow::DT_STRING) {
-    return ImportStrings(keys, rows, options_.shards[0], executor);
+  if (options_.shards.size() == 1 && stays_.empty()) {
+    return Import(keys, rows, options_.shards[0], executor);
   }
-  const absl::Span<const int64_t> all(keys.flat<int64_t>().data(),
-                                      keys.NumElements());
-  const int64_t n = static_cast<int64_t>(options_.shards.size());
-  const int64_t width = rows.dim_size(1);
-  if (n == 1) {
-    return options_.shards[0]->Import(all, width, full_rows, executor);
+  std::vector<std::vector<int32_t>> positions(options_.shards.size());
+  for (int64_t i = 0; i < keys.NumElements(); ++i) {
+    if (!stays_.empty() && !stays_[reader_->first_row(chunk) + i]) continue;
+    positions[ShardOf(keys, i)].push_back(static_cast<int32_t>(i));
   }
-  const std::vector<ShardRows> parts = Deal(all, full_rows, width, n);
-  for (int64_t s = 0; s < n; ++s) {
-    TF_RETURN_IF_ERROR(options_.shards[s]->Import(
-        parts[s].keys, width, parts[s].rows.data(), executor));
+  for (size_t s = 0; s < positions.size(); ++s) {
+    Tensor own_keys, own_rows;
+    TF_RETURN_IF_ERROR(Gather(positions[s], keys, rows, &own_keys, &own_rows));
+    TF_RETURN_IF_ERROR(
+        Import(own_keys, own_rows, options_.shards[s], executor));
   }
   return absl::OkStatus();
 }

@@ -34,8 +34,10 @@ class TableRestore {
   // The files outlive it.
   TableRestore(Options options, CheckpointFiles* files);
 
-  // Reads all of the table and compares checksums. The errors of TableReader;
-  // InvalidArgument where the saved slots are of another update rule.
+  // Reads all of the table and compares checksums, and chooses the rows that
+  // stay where a shard holds fewer than it gets (ChooseRows). The errors of
+  // TableReader; InvalidArgument where the saved slots are of another update
+  // rule.
   absl::Status Check(Executor* executor);
 
   // About how many bytes more than now the shards will take, less than 0 where
@@ -57,8 +59,6 @@ class TableRestore {
  private:
   bool HasSavedSlots() const;
   absl::Status CheckSlots() const;
-  bool IsBounded() const;
-
   // About what a saved key and its row take in a shard.
   int64_t BytesOfKey() const;
 
@@ -77,6 +77,8 @@ class TableRestore {
   absl::Status CheckWaiting();
   void CountKeys(const tensorflow::Tensor& keys);
   absl::Status Clear();
+  absl::Status Choose();
+  int64_t ShardOf(const tensorflow::Tensor& keys, int64_t i) const;
   absl::Status DealRows(Executor* executor);
   absl::Status DealChunk(int64_t chunk, Executor* executor,
                          ProgressLog* progress);
@@ -87,6 +89,7 @@ class TableRestore {
   std::atomic<int64_t> total_keys_{0};
   std::atomic<int64_t> string_bytes_{0};  // All string keys'.
   std::optional<bool> has_counters_;      // Once ForEachCounters has looked.
+  std::vector<bool> stays_;               // By row; empty where all do.
 };
 
 }  // namespace tfembed

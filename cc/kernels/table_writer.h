@@ -16,7 +16,7 @@
 namespace tfembed {
 
 // Bytes of rows that are copied at a time when a table is saved or restored.
-inline constexpr int64_t kChunkBytes = 16 << 20;
+inline constexpr int64_t kChunkBytes = 2 << 20;
 
 // Rows of `full_width` words that make a chunk; at least 1.
 int64_t ChunkRows(int64_t full_width);

@@ -102,6 +102,36 @@ takes over the saved seed of its initial rows unless `keep_seeds`, and the saved
 slots with `load_slots`. `layouts` are the checkpoint's descriptions of the tables.
 )doc");
 
+absl::Status ChooseShape(InferenceContext* context) {
+  ShapeHandle shards, unused;
+  const int last = context->num_inputs() - 1;
+  for (int i = 0; i < last; ++i) {
+    TF_RETURN_IF_ERROR(context->WithRank(context->input(i), 0, &unused));
+  }
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(last), 1, &shards));
+  context->set_output(0, shards);
+  context->set_output(1, context->Vector(context->UnknownDim()));
+  return absl::OkStatus();
+}
+
+REGISTER_OP("Tfembed>TableChoose")
+    .Input("tables: N * resource")
+    .Input("prefix: string")
+    .Input("shards: int32")
+    .Output("stays: bool")
+    .Output("begins: int64")
+    .Attr("N: int >= 1")
+    .Attr("tensor_name: string")
+    .SetIsStateful()
+    .SetShapeFn(ChooseShape)
+    .Doc(R"doc(
+Says which rows of the saved table `tensor_name` stay where row i goes to
+`tables`[`shards`[i]], of bounded size: `stays` [n], those that eviction would keep
+of each shard. InvalidArgument where the checkpoint lacks the notes that tell them.
+Chunk c of `Tfembed>TableReadChunk` are rows `begins`[c] to `begins`[c + 1]. No table
+is changed.
+)doc");
+
 REGISTER_OP("Tfembed>CheckpointRead")
     .Input("prefix: string")
     .Output("tensors: dtypes")

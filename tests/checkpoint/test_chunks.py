@@ -1,4 +1,4 @@
-"""Tables of more than one chunk: 16 MB of full rows."""
+"""Tables of more than one chunk: 2 MB of full rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import tensorflow as tf
 from saved_models import assert_same_content, content, model_of, trained_model
 from tfembed import optimizers
 
-# Rows of 2 * 32 floats: about 64,000 make a chunk.
+# Rows of 2 * 32 floats: about 8,000 make a chunk.
 OPTIONS = {"dim": 32, "optimizer": optimizers.Adagrad(0.1)}
 NUM_KEYS = 150_000
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A model of two shards, a chunk and some each, and where it was saved."""
+    """A model of two shards, some chunks each, and where it was saved."""
     model = trained_model(NUM_KEYS, num_shards=2, **OPTIONS)
     directory = tmp_path_factory.mktemp("chunks")
     path = tf.train.Checkpoint(model=model).write(str(directory / "ckpt"))

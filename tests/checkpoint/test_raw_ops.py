@@ -74,6 +74,21 @@ def test_a_chunk_that_is_no_scalar_is_refused(handle, prefix):
         )
 
 
+@pytest.mark.parametrize(
+    ("shards", "what"),
+    [([0], r"\[2\]"), ([[0, 0]], "rank|must be"), ([0, 1], "in .0, 1.")],
+)
+def test_numbers_of_other_rows_or_shards_are_refused(
+    handle, prefix, shards, what
+):
+    table.upsert(handle, [1, 2], tf.ones([2, 2]))
+    checkpoint.save([handle], prefix, tensor_names=["a"], shard_counts=[1])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=what):
+        checkpoint.choose(
+            [handle], prefix, tf.constant(shards), tensor_name="a"
+        )
+
+
 def test_shards_that_count_differently_are_refused(handle, prefix):
     other = table.create(
         2, name="t", admission="bloom seen=2 capacity=100 error_rate=0.01"

@@ -169,7 +169,7 @@ def test_keys_that_are_not_admitted_evict_nothing():
 
 @SHARDS
 def test_a_larger_checkpoint_is_cut_to_the_bound(tmp_path, shards):
-    large = HashTable(2, name="t")
+    large = HashTable(2, name="t", eviction=policies.LeastRecent())
     large.upsert(range(1000), rows_of(range(1000)))
     saved = tf.train.Checkpoint(t=large).save(tmp_path / "c")
 

@@ -12,14 +12,18 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.ops import files as file_ops
+from tfembed.ops import table as table_ops
 from tfembed.ops.files import RowFormat
 from tfembed.ops.private import orders_by_itself
+from tfembed.policies import SmallestNorm
 from tfembed.tables import HashTable
 
 __all__ = ["FileStem", "find_pairs", "find_stems", "load", "save_set"]
 
 
-_READ_AHEAD_BYTES = 64 << 20
+_READ_AHEAD_BYTES = 4 << 20
+# The policy that judges by values, which raw files have.
+_WITHOUT_NOTES = SmallestNorm().policy_text()
 _OF_SHARD = r"_mht_\d+of\d+(?:_rank\d+_size\d+)?"
 
 
@@ -166,18 +170,22 @@ def load(
     """Reads pairs of files in chunks, one pair after the other.
 
     Everything is checked before the first row is written: the files, and in a
-    first pass the shards that a partitioner gives the keys. Files of at most 64
+    first pass the shards that a partitioner gives the keys. Files of at most 4
     MB together are read as a whole first, except files of strings that would
-    take more memory than 64 MB and more than four times their size. If larger
-    files fail on their second read, the rows before the failure are loaded. A
-    table of bounded size gets at most as many rows at a time as each of its
-    shards may hold.
+    take more than four times their size. If larger files fail on their second
+    read, the rows before the failure are loaded.
+
+    A table of bounded size gets at most as many rows at a time as each of its
+    shards may hold. Where the policy judges by values, the rows stay that
+    `evict` would keep of each shard. Other policies judge by notes, which raw
+    files lack, so that no shard may get more keys than it holds; fewer keys
+    are written as `upsert` writes them.
 
     Args:
       table: the table to load into, with its dtypes and width.
       folder: the path of the folder, string [].
       stems: the stems of the pairs.
-      buffer_size: the number of rows of a chunk, which has at most 16 MB.
+      buffer_size: the number of rows of a chunk, which has at most 2 MB.
       select: (keys [n]) -> bool [n], the keys to load; None: all.
 
     Returns:
@@ -186,10 +194,12 @@ def load(
     Raises:
       As for `tfembed.ops.files.check`; also
       tf.errors.InvalidArgumentError: the partitioner returns a shard that does
-        not exist.
+        not exist, or files have too many keys for a shard of bounded size.
     """
     bounds = [shard.options.max_size for shard in table.shards]
     max_rows = min([buffer_size, *(bound for bound in bounds if bound)])
+    is_bounded = any(bounds)
+    has_notes = table.shards[0].options.eviction != _WITHOUT_NOTES
 
     def selected(
         keys: tf.Tensor, values: tf.Tensor
@@ -200,7 +210,10 @@ def load(
         return keys[own], values[own]
 
     def write(keys: tf.Tensor, values: tf.Tensor) -> None:
-        table.upsert(*selected(keys, values))
+        keys, values = selected(keys, values)
+        if is_bounded and not has_notes:
+            keys, values = _make_room(table, keys, values)
+        table.upsert(keys, values)
 
     def check(keys: tf.Tensor, values: tf.Tensor) -> None:
         if table.partitioner is not None:
@@ -212,6 +225,9 @@ def load(
             table.handles, folder, stems, row_format, table.file_owner
         )
         chunks = _Chunks(paths, sizes, row_format, max_rows)
+        checks = []
+        if is_bounded and has_notes:
+            checks = _check_fit(table, chunks, selected)
 
         def stream() -> tf.Tensor:
             checked = tf.constant(0)
@@ -220,17 +236,104 @@ def load(
             with tf.control_dependencies([checked]):
                 return chunks.for_each(write)
 
-        return tf.cond(
-            _may_be_kept(sizes, row_format),
-            lambda: chunks.read_ahead(check, write),
-            stream,
-        )
+        with tf.control_dependencies(checks):
+            return tf.cond(
+                _may_be_kept(sizes, row_format),
+                lambda: chunks.read_ahead(check, write),
+                stream,
+            )
 
     if orders_by_itself():
         run()
         return None
     # A function orders its ops itself; a loop in a graph does not.
     return tf.function(run, autograph=False)().op
+
+
+def _check_fit(
+    table: HashTable,
+    chunks: _Chunks,
+    selected: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+) -> list[tf.Operation]:
+    """Refuses files of more keys than a shard of bounded size holds.
+
+    It holds no more keys in memory than the table may.
+    """
+    bounds = [shard.options.max_size for shard in table.shards]
+    keys = chunks.distinct_keys(selected, at_most=sum(bounds))
+    counts = [tf.size(part) for part in table.partition(keys).split(keys)]
+    checks = [
+        tf.debugging.assert_less_equal(
+            count,
+            bound,
+            f"The files have more keys for a shard of table '{table.name}' than "
+            "its share of `max_size` (the number of keys, at least, and the "
+            "share follow), and raw files do not say which of them its policy "
+            f"'{table.shards[0].options.eviction}' would keep. Nothing was "
+            "changed. Make `max_size` larger, or load into a table without it, "
+            "and `evict`",
+        )
+        for count, bound in zip(counts, bounds, strict=True)
+    ]
+    return [one for one in checks if one is not None]
+
+
+def _make_room(
+    table: HashTable, keys: tf.Tensor, values: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Evicts the rows that would go if a batch were added; returns its rest.
+
+    A table of bounded size would evict the worst rows of a sample. This choice
+    is exact in each shard, and needs all of its rows' worth.
+    """
+    parts = table.partition(keys)
+    kept = []
+    for shard, own_keys, own_values in zip(
+        table.shards, parts.split(keys), parts.split(values), strict=True
+    ):
+        bound = shard.options.max_size
+        own_keys, own_values = _last_of_each(own_keys, own_values)
+        there, worth = table_ops.worth(
+            shard.resource_handle, key_dtype=table.key_dtype
+        )
+        # Rows that the batch does not replace.
+        n = tf.size(own_keys)
+        both = tf.unique(tf.concat([own_keys, there], 0)).idx
+        others = both[n:] >= n
+        there, worth = there[others], worth[others]
+        num_others = tf.size(there)
+        order = tf.argsort(
+            tf.concat([worth, _norms(own_values)], 0), stable=True
+        )
+        left_out = order[: tf.maximum(num_others + n - bound, 0)]
+        evicted = tf.gather(there, left_out[left_out < num_others])
+        own_left_out = left_out[left_out >= num_others] - num_others
+        with tf.control_dependencies([table.evict_keys(evicted).keys]):
+            stays = tf.tensor_scatter_nd_update(
+                tf.ones([n], tf.bool),
+                own_left_out[:, None],
+                tf.zeros(tf.shape(own_left_out), tf.bool),
+            )
+        kept.append((own_keys[stays], own_values[stays]))
+    own_keys, own_values = zip(*kept, strict=True)
+    return tf.concat(own_keys, 0), tf.concat(own_values, 0)
+
+
+def _last_of_each(
+    keys: tf.Tensor, values: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns distinct keys, each with its last row."""
+    distinct, groups = tf.unique(keys)
+    last = tf.math.unsorted_segment_max(
+        tf.range(tf.size(keys)), groups, tf.size(distinct)
+    )
+    return distinct, tf.gather(values, last)
+
+
+def _norms(rows: tf.Tensor) -> tf.Tensor:
+    """Returns the worth of rows [n, dim] as `SmallestNorm` judges them."""
+    norms = tf.sqrt(tf.reduce_sum(tf.square(tf.cast(rows, tf.float64)), 1))
+    return tf.where(tf.math.is_nan(norms), -tf.ones_like(norms), norms)
 
 
 def _may_be_kept(sizes: tf.Tensor, row_format: RowFormat) -> tf.Tensor:
@@ -276,6 +379,35 @@ class _Chunks:
             parallel_iterations=1,
         )
         return end
+
+    def distinct_keys(
+        self,
+        selected: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+        *,
+        at_most: int,
+    ) -> tf.Tensor:
+        """Returns the distinct keys [n] of all rows; stops beyond `at_most`."""
+
+        def body(
+            pair: tf.Tensor, offsets: tf.Tensor, found: tf.Tensor
+        ) -> list[tf.Tensor]:
+            keys, values, pair, offsets = self._read(pair, offsets)
+            keys, _ = selected(keys, values)
+            return [pair, offsets, tf.unique(tf.concat([found, keys], 0)).y]
+
+        # With a first chunk, since TensorFlow would take the shape [0] of no
+        # keys for that of all.
+        keys, values, pair, offsets = self._read(*self._start())
+        keys, _ = selected(keys, values)
+        *_, found = tf.while_loop(
+            lambda pair, offsets, found: (
+                (pair < tf.shape(self.sizes)[0]) & (tf.size(found) <= at_most)
+            ),
+            body,
+            [pair, offsets, tf.unique(keys).y],
+            parallel_iterations=1,
+        )
+        return found
 
     def read_ahead(
         self,

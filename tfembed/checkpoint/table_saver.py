@@ -26,6 +26,7 @@ from tfembed.ops import table as table_ops
 from tfembed.ops.private import orders_by_itself
 from tfembed.tables import HashTable, StringTable
 from tfembed.tables.arguments import host_device
+from tfembed.tables.partition import shard_of
 from tfembed.tables.sharded_table import NumberShard
 from tfembed.tables.string_table import StringShard
 
@@ -321,7 +322,7 @@ class Room:
       num_bytes: the maximum number of bytes.
     """
 
-    def __init__(self, num_bytes: int = 64 << 20) -> None:
+    def __init__(self, num_bytes: int = 4 << 20) -> None:
         self._free = num_bytes
 
     def take(self, tensors: Sequence[tf.Tensor]) -> bool:
@@ -350,6 +351,8 @@ class _Chunks:
         self._read = read
         self._room = room
         self._kept: list[tuple[tf.Tensor, ...]] | None = None
+        self._stays: tf.Tensor | None = None
+        self._begins: tf.Tensor | None = None
 
     def read_ahead(self, visit: Callable[..., Any]) -> None:
         """Visits all chunks, and keeps them for the next `for_each`.
@@ -372,17 +375,21 @@ class _Chunks:
         self.for_each(visit_and_keep)
         self._kept = kept if has_room else None
 
+    def keep_only(self, stays: tf.Tensor, begins: tf.Tensor) -> None:
+        """Leaves rows out of `for_each`: see `tfembed.ops.checkpoint.choose`."""
+        self._stays, self._begins = stays, begins
+
     def for_each(self, visit: Callable[..., Any]) -> None:
         """Calls visit(keys, tensors beside them) for each chunk."""
         if self._kept is not None:
-            for chunk in self._kept:
-                visit(*chunk)
+            for number, chunk in enumerate(self._kept):
+                visit(*self._staying(number, chunk))
             return
 
         # An empty table has a chunk 0, too.
         def body(chunk: tf.Tensor, num_chunks: tf.Tensor) -> list[tf.Tensor]:
             *content, num_chunks = self._read(chunk)
-            visit(*content)
+            visit(*self._staying(chunk, content))
             return [chunk + 1, num_chunks]
 
         first = tf.constant(0, tf.int64)
@@ -392,6 +399,42 @@ class _Chunks:
             [first, first + 1],
             parallel_iterations=1,
         )
+
+    def shards(self, shard_of: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+        """Returns shard_of(keys) of all keys, int32 [n]."""
+
+        def body(
+            chunk: tf.Tensor, num_chunks: tf.Tensor, found: tf.TensorArray
+        ) -> list[Any]:
+            keys, _, num_chunks = self._read(chunk)
+            return [
+                chunk + 1,
+                num_chunks,
+                found.write(tf.cast(chunk, tf.int32), shard_of(keys)),
+            ]
+
+        first = tf.constant(0, tf.int64)
+        *_, found = tf.while_loop(
+            lambda chunk, num_chunks, found: chunk < num_chunks,
+            body,
+            [
+                first,
+                first + 1,
+                tf.TensorArray(
+                    tf.int32, size=0, dynamic_size=True, infer_shape=False
+                ),
+            ],
+            parallel_iterations=1,
+        )
+        return tf.ensure_shape(found.concat(), [None])
+
+    def _staying(
+        self, number: Any, chunk: Sequence[tf.Tensor]
+    ) -> Sequence[tf.Tensor]:
+        if self._stays is None or self._begins is None:
+            return chunk
+        stays = self._stays[self._begins[number] : self._begins[number + 1]]
+        return [tf.boolean_mask(tensor, stays) for tensor in chunk]
 
 
 class TableSource:
@@ -436,11 +479,14 @@ class TableSource:
         Raises:
           tf.errors.OpError: files cannot be read, or do not fit the table.
           tf.errors.InvalidArgumentError: a key belongs to a shard that is
-            missing.
+            missing, or a shard gets more rows than it may hold, and nothing
+            says which of them stay.
         """
         if self._rows is not None:
             self._lay_out_slots()
             self._rows.read_ahead(self._partition)
+            if self.table.max_size is not None:
+                self._choose(self._rows)
         if self._waiting is not None:
             self._waiting.read_ahead(self._partition)
 
@@ -460,6 +506,26 @@ class TableSource:
         except tf.errors.OpError:
             self.table.clear()
             raise
+
+    def _choose(self, rows: _Chunks) -> None:
+        """Leaves out the rows that the bounded shards would evict."""
+        table = self.table
+
+        def shard(keys: tf.Tensor) -> tf.Tensor:
+            if len(table.shards) == 1:
+                return tf.zeros(tf.shape(keys), tf.int32)
+            return shard_of(
+                keys, len(table.shards), table.partitioner, table.name
+            )
+
+        rows.keep_only(
+            *checkpoint_ops.choose(
+                table.handles,
+                self._prefix,
+                rows.shards(shard),
+                tensor_name=self.tensor_name,
+            )
+        )
 
     def _lay_out_slots(self) -> None:
         """Makes a table with the checkpoint's slots, by which rows are read.

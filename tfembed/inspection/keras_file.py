@@ -1,7 +1,7 @@
 """The tables in Keras' files: checkpoints within a `.keras` or HDF5 file.
 
 A `.keras` file is a ZIP archive with a folder of assets for each layer; a
-`.weights.h5` file has the same bytes in arrays of at most 16 MB. Both store
+`.weights.h5` file has the same bytes in arrays of some megabytes. Both store
 the bytes uncompressed, so that a table is read in place without unpacking.
 """
 

@@ -107,6 +107,37 @@ def read_chunk(
     return result.keys, result.full_rows, result.num_chunks
 
 
+def choose(
+    tables: Sequence[tf.Tensor],
+    prefix: tf.Tensor,
+    shards: tf.Tensor,
+    *,
+    tensor_name: str,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Chooses the rows of a saved table that stay in shards of bounded size.
+
+    Args:
+      tables: the handles of the table's shards.
+      prefix: string scalar.
+      shards: int32 [n], the shard of each saved row.
+      tensor_name: the prefix of the table's tensors' names.
+
+    Returns:
+      stays: bool [n], whether eviction would keep the row in its shard.
+      begins: int64 [chunks + 1]; chunk c of `read_chunk` are the rows
+        begins[c] to begins[c + 1].
+
+    Raises:
+      tf.errors.InvalidArgumentError: a shard gets more rows than it holds, and
+        the checkpoint lacks the notes by which its policy judges.
+      The errors of `restore`.
+    """
+    result = library.load().tfembed_table_choose(
+        tables, prefix, shards, tensor_name=tensor_name
+    )
+    return result.stays, result.begins
+
+
 def read_waiting(
     table: tf.Tensor,
     prefix: tf.Tensor,

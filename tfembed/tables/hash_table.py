@@ -940,7 +940,7 @@ class HashTable(ShardedTable):
         keys, worth = self.worth(policy)
         excess = tf.maximum(tf.size(keys, tf.int64) - number, 0)
         removed = tf.gather(keys, tf.argsort(worth)[:excess])
-        return self._evict_keys(removed, return_values)
+        return self.evict_keys(removed, return_values)
 
     def expire(
         self,
@@ -970,7 +970,33 @@ class HashTable(ShardedTable):
         judge = self._judging(policy)
         keys, worth = self.worth(judge)
         past = -worth >= limit if judge.limit_is_age else worth < limit
-        return self._evict_keys(tf.boolean_mask(keys, past), return_values)
+        return self.evict_keys(tf.boolean_mask(keys, past), return_values)
+
+    def evict_keys(
+        self, keys: tf.Tensor, return_values: bool = False
+    ) -> EvictedRows:
+        """Removes rows, and their slots and notes, as `evict` does."""
+        parts = self.partition(keys)
+        shards = list(zip(self.handles, parts.split(keys), strict=True))
+        values = None
+        if return_values:
+            found = [
+                table_ops.lookup(
+                    handle, part, dim=self.dim, value_dtype=self.value_dtype
+                )
+                for handle, part in shards
+            ]
+            values = parts.merge([values for values, _ in found])
+        with tf.control_dependencies(
+            [x for x in (keys, values) if x is not None]
+        ):
+            done = [table_ops.evict(handle, part) for handle, part in shards]
+            done += self.followers.forget(keys)
+        with tf.control_dependencies([op for op in done if op is not None]):
+            return EvictedRows(
+                tf.identity(keys),
+                None if values is None else tf.identity(values),
+            )
 
     def worth(
         self, policy: EvictionPolicy | None = None
@@ -1138,26 +1164,3 @@ class HashTable(ShardedTable):
                 "SmallestNorm()."
             )
         return judge
-
-    def _evict_keys(self, keys: tf.Tensor, return_values: bool) -> EvictedRows:
-        parts = self.partition(keys)
-        shards = list(zip(self.handles, parts.split(keys), strict=True))
-        values = None
-        if return_values:
-            found = [
-                table_ops.lookup(
-                    handle, part, dim=self.dim, value_dtype=self.value_dtype
-                )
-                for handle, part in shards
-            ]
-            values = parts.merge([values for values, _ in found])
-        with tf.control_dependencies(
-            [x for x in (keys, values) if x is not None]
-        ):
-            done = [table_ops.evict(handle, part) for handle, part in shards]
-            done += self.followers.forget(keys)
-        with tf.control_dependencies([op for op in done if op is not None]):
-            return EvictedRows(
-                tf.identity(keys),
-                None if values is None else tf.identity(values),
-            )

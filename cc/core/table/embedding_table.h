@@ -224,6 +224,15 @@ class EmbeddingTable {
       const std::function<absl::StatusOr<WorthBuffers>(int64_t n)>& allocate,
       Executor* executor) const;
 
+  // The moment of the last batch of writes, and the second that it is now.
+  Moment Now() const;
+
+  // The worth, by the table's own policy, of n rows once they were imported
+  // with these notes (Snapshot::Note); null where the policy notes nothing.
+  // REQUIRES: the table has an eviction policy.
+  void JudgeImport(const void* values, const uint32_t* notes, int64_t n,
+                   const Moment& now, double* worth) const;
+
   // The `most` rows of the highest worth, by policies as for ExportWorth, the
   // highest first. InvalidArgument as there.
   struct WorthyKey {
@@ -507,7 +516,6 @@ class EmbeddingTable {
   int64_t EraseGroup(const KeyGroup& group, TableStripe* stripe)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe->mutex());
 
-  Moment Now() const;
   Moment Tick();  // Begins a batch of writes.
 
   // REQUIRES: the lock of the row's stripe.

@@ -81,6 +81,18 @@ double EmbeddingTable::RowWorth(const EvictionPolicy& policy, uint32_t row,
   return policy.Worth(judged, now);
 }
 
+void EmbeddingTable::JudgeImport(const void* values, const uint32_t* notes,
+                                 int64_t n, const Moment& now,
+                                 double* worth) const {
+  JudgedRow row = {values, type_, dim_, 0};
+  for (int64_t i = 0; i < n; ++i) {
+    if (touches_) row.word = eviction_->Restored(notes[i], now);
+    worth[i] = eviction_->Worth(row, now);
+    if (!touches_)
+      row.value = static_cast<const char*>(row.value) + value_bytes();
+  }
+}
+
 absl::Status EmbeddingTable::FindJudge(const std::string& policy,
                                        std::unique_ptr<EvictionPolicy>* parsed,
                                        const EvictionPolicy** judge) const {

@@ -122,21 +122,72 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("in_function", [False, True])
+@pytest.mark.parametrize("buffer_size", [5, 1000])
 @pytest.mark.parametrize("shards", [1, 3])
-def test_more_rows_than_a_bounded_variable_holds_load_into_it(
-    tmp_path, shards, in_function
+def test_the_best_of_more_rows_than_a_bounded_variable_holds_stay(
+    tmp_path, shards, buffer_size, in_function
 ):
-    filled(num_keys=500).save_to_file_system(tmp_path)
-    v = variable(shards, max_size=20, eviction=policies.LeastRecent())
+    """Kind: see tests/checkpoint/test_smaller_bound.py."""
+    filled(num_keys=100).save_to_file_system(tmp_path)
+    v = variable(shards, max_size=20, eviction=policies.SmallestNorm())
+    v.upsert([1000, 1001], [[1.0, 1.0], [2000.0, 1.0]])
 
     def load():
-        v.load_from_file_system_with_restore_function(tmp_path)
+        v.load_from_file_system_with_restore_function(
+            tmp_path, buffer_size=buffer_size
+        )
 
     (tf.function(load) if in_function else load)()
 
     found = contents(v)
-    assert 20 - shards < len(found) <= 20
-    assert found == {k: rows([k])[0] for k in found}
+    expected = {1001}
+    for shard, owner in enumerate(v.table.shards):
+        own = [k for k in [*range(100), 1001] if k % shards == shard]
+        expected |= set(own[-owner.options.max_size :])
+    assert set(found) == expected
+    assert found == {
+        k: rows([k])[0] if k < 100 else [2000.0, 1.0] for k in found
+    }
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize(
+    "policy", [policies.LeastRecent(), policies.LeastFrequent()]
+)
+def test_rows_that_nothing_ranks_are_refused_by_number(
+    tmp_path, policy, shards, in_function
+):
+    saved = filled(num_keys=500)
+    saved.save_to_file_system(tmp_path)
+    v = variable(shards, max_size=20, eviction=policy)
+    v.upsert([1, 1000], [[7.0, 7.0], [8.0, 8.0]])
+
+    def load():
+        v.load_from_file_system_with_restore_function(tmp_path)
+
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="more keys for a shard of table"
+    ):
+        (tf.function(load) if in_function else load)()
+
+    assert contents(v) == {1: [7.0, 7.0], 1000: [8.0, 8.0]}
+
+
+def test_repeated_keys_of_files_count_once(tmp_path):
+    v = filled(num_keys=20, max_size=20, eviction=policies.LeastRecent())
+    for append in (False, True, True):
+        v.save_to_file_system(tmp_path, append_to_file=append)
+    expected = contents(v)
+    v.clear()
+
+    v.load_from_file_system(tmp_path)
+
+    assert contents(v) == expected
+
+
+def test_files_of_any_size_load_into_a_variable_without_a_bound(tmp_path):
+    filled(num_keys=500).save_to_file_system(tmp_path)
     cuckoo = de.CuckooHashTable(tf.int64, tf.float32, [0.0, 0.0], name="fs")
     cuckoo.load_from_file_system(tmp_path, load_entire_dir=True)
     assert int(cuckoo.size()) == 500

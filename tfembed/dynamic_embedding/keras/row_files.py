@@ -38,7 +38,7 @@ __all__ = [
 _PREFIX = "rows"
 _KEYS = "params/table/.ATTRIBUTES/keys"
 _STEPS = "params/table/trained_steps/.ATTRIBUTES/VARIABLE_VALUE"
-_CHUNK_BYTES = 16 << 20
+_CHUNK_BYTES = 2 << 20
 # One array of bytes per chunk of a file.
 _KEY = "{file}|{chunk:06d}"
 
@@ -161,7 +161,7 @@ def stored_assets(store: Any) -> Iterator[str]:
             is_file = name.startswith(f"{_PREFIX}.") and "/" not in name
             if mark and is_file:
                 with (pathlib.Path(folder) / name).open("ab") as file:
-                    file.write(np.asarray(store[key]).tobytes())
+                    file.write(np.ascontiguousarray(store[key]))
         yield folder
 
 
