@@ -7,7 +7,14 @@ import sys
 import tempfile
 
 from benchmarks import parts
-from benchmarks.table import access, files, growth, scaling, threads
+from benchmarks.table import (
+    access,
+    files,
+    growth,
+    readers,
+    scaling,
+    threads,
+)
 from benchmarks.table.cases import Plan, Results
 
 PARTS = {
@@ -16,6 +23,7 @@ PARTS = {
     "files": files.run,
     "training": scaling.training,
     "threads": threads.run,
+    "readers": readers.run,
     "keys": scaling.structured_keys,
     "strings": scaling.strings,
     "widths": scaling.widths,
@@ -33,6 +41,7 @@ def main() -> int:
             builds=flags.builds,
             folder=folder,
             with_tfra=not flags.no_tfra,
+            before=flags.before,
         )
         return parts.run(
             PARTS,
@@ -53,6 +62,10 @@ def _parse_flags() -> argparse.Namespace:
     parser.add_argument("--builds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=PARTS)
     parser.add_argument("--no_tfra", action="store_true")
+    parser.add_argument(
+        "--before",
+        help="another checkout of tfembed, built, for the part `readers`",
+    )
     parser.add_argument("--folder", help="where checkpoints are written")
     return parser.parse_args()
 

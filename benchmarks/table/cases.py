@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks import contest, results
 from benchmarks.process import Worker
 from benchmarks.results import add_bar
+from benchmarks.table.contenders import BEFORE
 from benchmarks.table.workload import BATCH
 
 __all__ = ["Plan", "Results", "add_bar", "ratios"]
@@ -64,6 +65,7 @@ class Plan:
       builds: fresh processes for each insert figure.
       folder: for files; on the disk that is to be judged.
       with_tfra: whether TFRA takes part.
+      before: another checkout, which takes part as "before"; None: none.
     """
 
     keys: int
@@ -71,6 +73,7 @@ class Plan:
     builds: int
     folder: str
     with_tfra: bool
+    before: str | None = None
 
     @contextlib.contextmanager
     def workers(
@@ -84,10 +87,12 @@ class Plan:
             name
             for name in names
             if (name != "TFRA" or self.with_tfra)
+            and (name != "before" or self.before)
             and contest.can_take_part(name)
         ]
+        added = {**(variables or {}), "before": {BEFORE: self.before or ""}}
         with contest.started(
-            SESSION, *taking_part, threads=threads, variables=variables
+            SESSION, *taking_part, threads=threads, variables=added
         ) as made:
             yield made
 

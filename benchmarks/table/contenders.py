@@ -6,6 +6,7 @@ import abc
 import ctypes
 import os
 import pathlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from benchmarks import machine
 from benchmarks.table import workload
 
+BEFORE = "TFEMBED_BENCHMARK_BEFORE"
 _KEY_BYTES = 8
 _INDEX_BYTES = 12  # Of a key and a row's number.
 _NEIGHBOR_HASH = pathlib.Path(__file__).with_name("neighbor_hash.cc")
@@ -140,6 +142,14 @@ class Tfembed(VariableTable):
     def restore(self, folder: str) -> None:
         checkpoint = self.tf.train.Checkpoint(table=self.variable)
         checkpoint.read(f"{folder}/table").assert_consumed()
+
+
+class Before(Tfembed):
+    """The same of another checkout, which the variable BEFORE names."""
+
+    def __init__(self, width: int, threads: int) -> None:
+        sys.path.insert(0, os.environ[BEFORE])
+        super().__init__(width, threads)
 
 
 class TfembedStrings(Tfembed):
@@ -368,6 +378,7 @@ def _sync(folder: str) -> None:
 
 CONTENDERS = {
     "tfembed": Tfembed,
+    "before": Before,
     "tfembed strings": TfembedStrings,
     "TFRA": Tfra,
     "Dense": dense,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import machine, measure
-from benchmarks.table import training, workload
+from benchmarks.table import readers, training, workload
 from benchmarks.table.contenders import CONTENDERS, PRESIZED
 
 BATCHES = 16
@@ -151,6 +151,12 @@ class Session:
             taken += measure.seconds_of(run, tells=self._kind == "limit")
             rounds += 1
         return taken / (rounds * count)
+
+    def write_beside_readers(self, size: int) -> dict[str, float]:
+        """What a writer of `size` keys and two readers of them take."""
+        return readers.write_beside_readers(
+            self._table, self._keys[:size], width=self._table.width
+        )
 
     def round_trip(self) -> float:
         """Seconds a word takes from one thread to another and back; the limit."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tfembed.ops import (
@@ -142,3 +143,65 @@ def test_a_row_is_whole_while_others_write_it():
     in_threads(write, read, read)
     for rows in seen:
         assert (rows == rows[:, :1]).all()
+
+
+def torn_lookups(write, read, turns=20):
+    """How many lookups of two threads are torn while turns are written.
+
+    Each turn gives all keys the same row, and has all of them there or none.
+    """
+    stop = threading.Event()
+    found = []
+
+    def reader():
+        while not stop.is_set():
+            rows, exists = (x.numpy() for x in read())
+            found.append(
+                rows.min() == rows.max() and exists.all() == exists.any()
+            )
+
+    def writer():
+        try:
+            for turn in range(1, turns + 1):
+                write(turn)
+        finally:
+            stop.set()
+
+    in_threads(writer, reader, reader)
+    assert found
+    return found.count(False)
+
+
+@pytest.mark.parametrize(
+    ("keys", "dtype"),
+    [(30, tf.int64), (3000, tf.int64), (20_000, tf.int64), (3000, tf.string)],
+)
+def test_a_lookup_sees_a_batch_whole_or_not_at_all(keys, dtype):
+    # The kind: a batch of changes that readers see in part. Also looked at:
+    # imports, evictions, new keys and growth (table_whole_batches_test.cc),
+    # tables of string rows, which are TensorFlow's own and whole already, and
+    # training steps, which go row by row.
+    handle = table.create(4, key_dtype=dtype)
+    batch = tf.strings.as_string(tf.range(keys))
+    if dtype == tf.int64:
+        batch = tf.range(keys, dtype=tf.int64)
+    ones = tf.ones([keys, 4])
+    there = tf.ones([keys], tf.bool)
+
+    def read():
+        return table.lookup(handle, batch, dim=4)
+
+    def upsert(turn):
+        table.upsert(handle, batch, turn * ones)
+
+    def accum(turn):
+        table.accum(handle, batch, ones, there)
+
+    def remove_and_insert(turn):
+        table.remove(handle, batch)
+        table.upsert(handle, batch, ones)
+
+    upsert(0)
+    assert torn_lookups(upsert, read) == 0
+    assert torn_lookups(accum, read) == 0
+    assert torn_lookups(remove_and_insert, read) == 0

@@ -277,6 +277,9 @@ class HashTable(ShardedTable):
     def lookup(self, keys: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the rows of `keys`; inserts nothing.
 
+        Batches that other threads upsert, accumulate or remove meanwhile are
+        seen whole, shard by shard: `upsert` says how many keys of them.
+
         Args:
           keys: keys of `key_dtype`, any shape.
 
@@ -336,6 +339,10 @@ class HashTable(ShardedTable):
 
     def upsert(self, keys: Any, values: Any) -> tf.Operation | None:
         """Writes the rows of `keys`; the last row of a repeated key wins.
+
+        Lookups of other threads see all of these rows or none, in each shard;
+        of more than 131,072 keys of a shard, each part of so many, in order.
+        The same goes for `accum` and `remove`.
 
         Args:
           keys: keys of `key_dtype`, any shape.

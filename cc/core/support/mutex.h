@@ -48,10 +48,6 @@ class ABSL_LOCKABLE SharedMutex {
   void lock_shared() ABSL_SHARED_LOCK_FUNCTION() { mutex_.lock_shared(); }
   void unlock_shared() ABSL_UNLOCK_FUNCTION() { mutex_.unlock_shared(); }
 
-  std::shared_mutex::native_handle_type native_handle() {
-    return mutex_.native_handle();
-  }
-
   // No code: tell the analysis what it cannot see. REQUIRES: the lock is held.
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
   void AssertReaderHeld() const ABSL_ASSERT_SHARED_LOCK() {}

@@ -83,9 +83,10 @@ struct TableUse {
 // One shard of a table without a fixed vocabulary: int64 keys, each with a row
 // of `dim` numbers and the float slots of at most one update rule. No key value
 // is reserved. Thread-safe: any number of threads read at once; writers lock
-// some or all stripes, so a key's row is never half written. Batch calls take
-// keys in any order, repeated or not; in Upsert the last row of a repeated key
-// wins. A failed call does not change the table.
+// some or all stripes, so a key's row is never half written, and a batch of
+// writes or removals never half seen (kKeysAtOnce). Updates (Sink) are seen row
+// by row. Batch calls take keys in any order, repeated or not; in Upsert the
+// last row of a repeated key wins. A failed call does not change the table.
 //
 // In a table of bounded size one batch of writes runs at a time; it must not
 // have more distinct keys than the bound (InvalidArgument), and evicts none of
@@ -94,16 +95,17 @@ struct TableUse {
 // Memory: per key the row (row_layout.h) and at most 24 more bytes. Rows are in
 // slabs on huge pages and never move when the table grows.
 //
-// Locks. Readers hold the locks of all stripes, shared. Writers lock one stripe
-// at a time, exclusively; WriteInOrder locks all of them, if it can without
-// waiting. Writes of rows and updates (Sink) hold batches_, shared, from the
-// reservation of room to the last write; removals need not. Clear,
-// SetSlots, DropSlots and SetSeed hold batches_ and then all stripes,
+// Locks. Readers hold the locks of all stripes, shared. Writes of rows and
+// removals hold those of all stripes that they write to, exclusively; updates
+// lock one stripe at a time. Writes of rows and updates (Sink) hold batches_,
+// shared, from the reservation of room to the last write; removals need not.
+// Clear, SetSlots, DropSlots and SetSeed hold batches_ and then all stripes,
 // exclusively. In a table of bounded size all writers, updates and removals
 // included, hold batches_ exclusively: nothing else changes while a batch
 // counts its new keys, evicts and writes. whole() comes before batches_,
-// batches_ before stripes, and stripes are locked in order, so calls cannot
-// deadlock. No thread locks a lock that it holds already.
+// batches_ before the turn (TableStripes), the turn before stripes, and stripes
+// are locked in order, so calls cannot deadlock. No thread locks a lock that it
+// holds already: a reader would wait behind a writer who waits for that reader.
 //
 // The methods are in embedding_table.cc (creation, sizes, slots),
 // table_read.cc, table_write.cc, table_write_in_order.cc, table_update.cc
@@ -164,6 +166,10 @@ class EmbeddingTable {
   absl::string_view notes() const {
     return touches_ ? eviction_->notes() : absl::string_view();
   }
+
+  // Of a batch of at most so many keys, readers of many keys see all writes or
+  // none; a larger one is written, and removed, in parts of so many, in order.
+  static constexpr int64_t kKeysAtOnce = int64_t{1} << 17;
 
   // `values`, here and below: dim() numbers of type() for each key, as
   // TensorFlow lays them out.
@@ -463,16 +469,19 @@ class EmbeddingTable {
 
   bool Streams(const RowWrites& writes, int64_t n) const
       ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
+  // `locks`: those of the batch, held or not.
   absl::Status ReserveGroups(const KeyPartition& partition,
                              const RowWrites& writes, const Bound* bound,
                              int64_t fresh_bytes, Executor* executor,
-                             Reservations* reservations)
+                             StripeSetLocks* locks, Reservations* reservations)
       ABSL_SHARED_LOCKS_REQUIRED(batches_);
-  absl::StatusOr<int64_t> ReserveGroupsOnce(const KeyPartition& partition,
-                                            const RowWrites& writes,
-                                            const Bound* bound, bool counts_all,
-                                            Executor* executor,
-                                            Reservations* reservations)
+  int PromiseFromRoom(const KeyPartition& partition,
+                      Reservations* reservations);
+  absl::StatusOr<int64_t> ReserveCounted(const KeyPartition& partition,
+                                         const RowWrites& writes,
+                                         const Bound* bound, int num_stripes,
+                                         Executor* executor,
+                                         Reservations* reservations)
       ABSL_SHARED_LOCKS_REQUIRED(batches_);
   void ReleaseGroups(Reservations* reservations);
   absl::Status ReserveMissing(const KeyGroup& group, const RowWrites& writes,
@@ -481,9 +490,14 @@ class EmbeddingTable {
   static int64_t CountMissing(const KeyGroup& group, const RowWrites& writes,
                               const TableStripe& stripe)
       ABSL_SHARED_LOCKS_REQUIRED(stripe.mutex());
-  // `written`: for policies that count, room for an address a key.
-  void WriteGroup(const KeyGroup& group, const RowWrites& writes,
-                  float** written, TableStripe* stripe)
+  // `written`: for policies that count, room for an address a key; else null.
+  // Leaves `locks` unlocked.
+  void WriteParts(const KeyPartition& partition, const RowWrites& writes,
+                  float** written, Executor* executor, StripeSetLocks* locks,
+                  const Reservations& reservations);
+  // Returns how many rows there are in `written`.
+  int64_t WriteGroup(const KeyGroup& group, const RowWrites& writes,
+                     float** written, TableStripe* stripe)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe->mutex())
           ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
   void BeginBlock(const KeyGroup& group, int64_t begin,
@@ -503,6 +517,8 @@ class EmbeddingTable {
                         const GroupBlock& next) const
       ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
   void AskForGiven(const RowWrites& writes, uint32_t position) const;
+  void NoteWrite(const RowWrites& writes, float* row) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
   // `position`: of the key in its batch.
   void WriteTrainedRow(const RowWrites& writes, uint32_t position, int64_t key,
                        bool is_new, float* row) const
@@ -513,6 +529,8 @@ class EmbeddingTable {
   std::unique_lock<SharedMutex> HoldIfBounded();
   // Return how many keys were there.
   int64_t RemoveKeys(absl::Span<const int64_t> keys, Executor* executor);
+  int64_t EraseUnsorted(absl::Span<const int64_t> keys)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripes_);
   int64_t EraseGroup(const KeyGroup& group, TableStripe* stripe)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe->mutex());
 

@@ -1,6 +1,7 @@
 #include "cc/core/table/key_partition.h"
 
 #include <algorithm>
+#include <bitset>
 #include <limits>
 #include <memory>
 #include <new>
@@ -48,6 +49,24 @@ bool KeyPartition::Allocate(int64_t n) {
   keys_ = memory_.data.get();
   positions_ = reinterpret_cast<uint32_t*>(keys_ + n);
   return keys_ != nullptr;
+}
+
+KeyGroup KeyPartition::group(int stripe, const BatchPart& part) const {
+  const KeyGroup all = group(stripe);
+  if (part.size() == size()) return all;
+  const uint32_t* const end = all.positions + all.size;
+  const auto* const from = std::lower_bound(all.positions, end, part.begin);
+  const auto* const to = std::lower_bound(from, end, part.end);
+  const int64_t first = from - all.positions;
+  return {all.keys + first, from, to - from};
+}
+
+std::bitset<kNumStripes> KeyPartition::stripes() const {
+  std::bitset<kNumStripes> stripes;
+  for (int s = 0; s < kNumStripes; ++s) {
+    stripes[s] = begins_[s] < begins_[s + 1];
+  }
+  return stripes;
 }
 
 absl::StatusOr<KeyPartition> KeyPartition::Create(

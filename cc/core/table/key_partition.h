@@ -2,6 +2,7 @@
 #define TFEMBED_CORE_TABLE_KEY_PARTITION_H_
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <memory>
 
@@ -20,6 +21,14 @@ struct KeyGroup {
   int64_t size = 0;
 };
 
+// Positions [begin, end) of a batch.
+struct BatchPart {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t size() const { return end - begin; }
+};
+
 // A batch of keys, grouped by stripe by a counting sort. Movable, immutable.
 class KeyPartition {
  public:
@@ -31,6 +40,8 @@ class KeyPartition {
   KeyPartition& operator=(KeyPartition&&) = default;
   ~KeyPartition();
 
+  int64_t size() const { return begins_[kNumStripes]; }
+
   // The number of keys in the groups before this stripe's.
   int64_t begin(int stripe) const { return begins_[stripe]; }
 
@@ -38,6 +49,12 @@ class KeyPartition {
     const int64_t begin = begins_[stripe];
     return {keys_ + begin, positions_ + begin, begins_[stripe + 1] - begin};
   }
+
+  // The same of a part of the batch.
+  KeyGroup group(int stripe, const BatchPart& part) const;
+
+  // The stripes that have keys.
+  std::bitset<kNumStripes> stripes() const;
 
  private:
   struct Words {

@@ -119,7 +119,7 @@ absl::Status EmbeddingTable::ExportWorth(
   const absl::Status status = FindJudge(policy, &parsed, &judge);
   if (!status.ok()) return status;
   const Moment now = Now();
-  SharedLocks locks(stripes_);
+  SharedLocks locks(stripes_, Stay::kLong);
   const auto begins = stripes_.FirstKeys();
   absl::StatusOr<WorthBuffers> buffers = allocate(begins[kNumStripes]);
   if (!buffers.ok()) return buffers.status();

@@ -174,7 +174,7 @@ void EmbeddingTable::LookupRange(const StripeIndexes& indexes,
 absl::Status EmbeddingTable::ExportKeys(
     const std::function<absl::StatusOr<int64_t*>(int64_t n)>& allocate,
     Executor* executor) const {
-  SharedLocks locks(stripes_);
+  SharedLocks locks(stripes_, Stay::kLong);
   const auto begins = stripes_.FirstKeys();
   absl::StatusOr<int64_t*> keys = allocate(begins[kNumStripes]);
   if (!keys.ok()) return keys.status();

@@ -120,7 +120,7 @@ class Walk {
 }  // namespace
 
 EmbeddingTable::Snapshot::Snapshot(const EmbeddingTable& table)
-    : table_(table), locks_(table.stripes_), now_(table.Now()) {}
+    : table_(table), locks_(table.stripes_, Stay::kLong), now_(table.Now()) {}
 
 int64_t EmbeddingTable::Snapshot::size() const {
   table_.stripes_.AssertReaderHeld();

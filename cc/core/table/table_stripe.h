@@ -1,13 +1,12 @@
 #ifndef TFEMBED_CORE_TABLE_TABLE_STRIPE_H_
 #define TFEMBED_CORE_TABLE_TABLE_STRIPE_H_
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <bitset>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -135,6 +134,13 @@ class TableStripe {
 // The stripes of one table. Their indexes share memory, and grow at different
 // times. For the thread-safety analysis the stripes as a whole are a lock too:
 // SharedLocks and ExclusiveLocks acquire it with the locks of all stripes.
+//
+// A SharedMutex lets readers past a writer that waits: a few busy readers could
+// keep writers of many stripes waiting for minutes. So such a writer has the
+// turn, a lock that comes before those of the stripes, while it waits for
+// these, and readers that come meanwhile wait for their turn behind the writer.
+// Who reads for long has the turn, shared, as long as the stripes: writers
+// wait for such readers before it is their turn, and hold nobody up.
 class ABSL_LOCKABLE TableStripes {
  public:
   TableStripes();
@@ -175,7 +181,12 @@ class ABSL_LOCKABLE TableStripes {
   StripeIndexes Indexes() const ABSL_SHARED_LOCKS_REQUIRED(this);
 
  private:
+  friend class SharedLocks;
+  friend class WriterTurn;
+
   std::array<TableStripe, kNumStripes> stripes_;
+  mutable SharedMutex turn_;
+  mutable std::atomic<bool> is_writers_turn_{false};
   LockRole any_;
 };
 
@@ -211,19 +222,47 @@ class ABSL_SCOPED_LOCKABLE StripeReaderLock {
   SharedMutex& mutex_;
 };
 
+// Whether a reader is done as soon as a lookup, or goes through all rows or
+// waits for others, such as a disk.
+enum class Stay { kShort, kLong };
+
 // Hold the locks of all stripes while they live. The analysis does not follow
 // loops over locks.
 class ABSL_SCOPED_LOCKABLE SharedLocks {
  public:
-  explicit SharedLocks(const TableStripes& stripes)
+  explicit SharedLocks(const TableStripes& stripes, Stay stay = Stay::kShort)
       ABSL_SHARED_LOCK_FUNCTION(stripes, stripes.any())
-      : stripes_(stripes) {
+      : stripes_(stripes), stay_(stay) {
+    const bool waits =
+        stripes_.is_writers_turn_.load(std::memory_order_relaxed);
+    if (stay_ == Stay::kLong || waits) stripes_.turn_.lock_shared();
+    if (stay_ == Stay::kShort && waits) stripes_.turn_.unlock_shared();
     for (int s = 0; s < kNumStripes; ++s) stripes_[s].mutex().lock_shared();
   }
   SharedLocks(const SharedLocks&) = delete;
   SharedLocks& operator=(const SharedLocks&) = delete;
   ~SharedLocks() ABSL_UNLOCK_FUNCTION() {
     for (int s = 0; s < kNumStripes; ++s) stripes_[s].mutex().unlock_shared();
+    if (stay_ == Stay::kLong) stripes_.turn_.unlock_shared();
+  }
+
+ private:
+  const TableStripes& stripes_;
+  const Stay stay_;
+};
+
+// The turn of a writer that waits for the locks of several stripes.
+class WriterTurn {
+ public:
+  explicit WriterTurn(const TableStripes& stripes) : stripes_(stripes) {
+    stripes_.turn_.lock();
+    stripes_.is_writers_turn_.store(true, std::memory_order_relaxed);
+  }
+  WriterTurn(const WriterTurn&) = delete;
+  WriterTurn& operator=(const WriterTurn&) = delete;
+  ~WriterTurn() {
+    stripes_.is_writers_turn_.store(false, std::memory_order_relaxed);
+    stripes_.turn_.unlock();
   }
 
  private:
@@ -235,36 +274,54 @@ class ABSL_SCOPED_LOCKABLE ExclusiveLocks {
   explicit ExclusiveLocks(const TableStripes& stripes)
       ABSL_EXCLUSIVE_LOCK_FUNCTION(stripes, stripes.any())
       : stripes_(stripes) {
-    for (; held_ < kNumStripes; ++held_) stripes_[held_].mutex().lock();
-  }
-  // Takes all locks, or none where somebody holds one: all_held().
-  ExclusiveLocks(const TableStripes& stripes, std::try_to_lock_t)
-      ABSL_EXCLUSIVE_LOCK_FUNCTION(stripes, stripes.any())
-      : stripes_(stripes) {
-    while (held_ < kNumStripes && TryLock(&stripes_[held_].mutex())) ++held_;
-    if (!all_held()) Unlock();
+    const WriterTurn turn(stripes_);
+    for (int s = 0; s < kNumStripes; ++s) stripes_[s].mutex().lock();
   }
   ExclusiveLocks(const ExclusiveLocks&) = delete;
   ExclusiveLocks& operator=(const ExclusiveLocks&) = delete;
-  ~ExclusiveLocks() ABSL_UNLOCK_FUNCTION() { Unlock(); }
-
-  bool all_held() const { return held_ == kNumStripes; }
+  // Readers begin at the first stripe, and then find all others free.
+  ~ExclusiveLocks() ABSL_UNLOCK_FUNCTION() {
+    for (int s = kNumStripes; s-- > 0;) stripes_[s].mutex().unlock();
+  }
 
  private:
-  // By a time limit that has passed: after a try_lock the C library may leave
-  // readers asleep that wait for the lock (glibc's bug 23844, before 2.30).
-  static bool TryLock(SharedMutex* mutex) {
-    constexpr timespec kPast = {0, 0};
-    auto* const lock = static_cast<pthread_rwlock_t*>(mutex->native_handle());
-    return pthread_rwlock_timedwrlock(lock, &kPast) == 0;
+  const TableStripes& stripes_;
+};
+
+using StripeSet = std::bitset<kNumStripes>;
+
+// The locks of the stripes that a batch writes to, exclusively, from Lock to
+// Unlock or the destructor. They are taken in the order of stripes, as by all
+// who hold several, so that nobody waits in a circle. The analysis does not
+// follow sets of locks: their holder asserts them.
+class StripeSetLocks {
+ public:
+  StripeSetLocks(const TableStripes& stripes, const StripeSet& set)
+      : stripes_(stripes), set_(set) {}
+  StripeSetLocks(const StripeSetLocks&) = delete;
+  StripeSetLocks& operator=(const StripeSetLocks&) = delete;
+  ~StripeSetLocks() { Unlock(); }
+
+  // Waits for all of them; nothing where they are held already.
+  void Lock() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (std::exchange(are_held_, true)) return;
+    const WriterTurn turn(stripes_);
+    for (int s = 0; s < kNumStripes; ++s) {
+      if (set_[s]) stripes_[s].mutex().lock();
+    }
   }
 
   void Unlock() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    while (held_ > 0) stripes_[--held_].mutex().unlock();
+    if (!std::exchange(are_held_, false)) return;
+    for (int s = kNumStripes; s-- > 0;) {
+      if (set_[s]) stripes_[s].mutex().unlock();
+    }
   }
 
+ private:
   const TableStripes& stripes_;
-  int held_ = 0;  // Locks of the first stripes.
+  const StripeSet set_;
+  bool are_held_ = false;
 };
 
 // Lookups and training find keys in blocks, by the loops of simd/find.inc: a

@@ -55,7 +55,7 @@ TableUse EmbeddingTable::CountUse() const {
 }
 
 TableUse EmbeddingTable::use() const {
-  SharedLocks locks(stripes_);
+  SharedLocks locks(stripes_, Stay::kLong);
   TableUse use = CountUse();
   for (int s = 0; s < kNumStripes; ++s) {
     const HashIndex& index = stripes_.index(s);
@@ -70,7 +70,7 @@ EmbeddingTable::Survey EmbeddingTable::SurveyRows(int64_t rows,
       std::max<int64_t>(0, rows) / kNumStripes + (rows % kNumStripes > 0);
   const Moment now = Now();
   std::vector<Survey> of_stripes(kNumStripes);
-  SharedLocks locks(stripes_);
+  SharedLocks locks(stripes_, Stay::kLong);
   ParallelFor(executor, kNumStripes, [&](int64_t s) {
     stripes_.AssertReaderHeld();
     stripes_.any().AssertReaderHeld();
@@ -144,7 +144,7 @@ absl::StatusOr<std::vector<EmbeddingTable::WorthyKey>> EmbeddingTable::FindTop(
   };
   std::vector<std::vector<WorthyKey>> heaps(kNumStripes);
   const Moment now = Now();
-  SharedLocks locks(stripes_);
+  SharedLocks locks(stripes_, Stay::kLong);
   ParallelFor(executor, most <= 0 ? 0 : kNumStripes, [&](int64_t s) {
     stripes_.AssertReaderHeld();
     stripes_.any().AssertReaderHeld();

@@ -1,8 +1,9 @@
-// Batches of writes: room for their new keys first, then their rows, stripe by
-// stripe; and removals. A key costs two misses, its bucket and its row: the
-// keys of a block are all looked for before the first of its rows is written,
-// as in lookups (table_stripe.h), and the next block's buckets are asked for
-// meanwhile.
+// Batches of writes: room for their new keys first, then their rows, in parts
+// under the locks of all stripes that they write to; and removals. Readers see
+// all of a part or nothing. In a part each stripe is one task. A key costs two
+// misses, its bucket and its row: the keys of a block are all looked for before
+// the first of its rows is written, as in lookups (table_stripe.h), and the
+// next block's buckets are asked for meanwhile.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -38,6 +39,15 @@ absl::Status NoMemoryToCount(int64_t keys) {
 
 Executor* ForBatch(int64_t keys, Executor* executor) {
   return keys < kParallelFrom ? nullptr : executor;
+}
+
+// Calls visit(part) for the parts of a batch of n keys, in order.
+template <class Visit>
+void ForEachPart(int64_t n, Visit visit) {
+  constexpr int64_t kMost = EmbeddingTable::kKeysAtOnce;
+  for (int64_t begin = 0; begin < n; begin += kMost) {
+    visit(BatchPart{begin, std::min(n, begin + kMost)});
+  }
 }
 
 constexpr int64_t kLookAhead = 16;  // Keys whose buckets are under way.
@@ -194,23 +204,50 @@ absl::Status EmbeddingTable::WriteHeld(absl::Span<const int64_t> keys,
   const absl::StatusOr<int64_t> fresh = store_->Promise(rows);
   if (!fresh.ok()) return fresh.status();
   Reservations reservations;
-  status =
-      ReserveGroups(*partition, writes, bound, *fresh, executor, &reservations);
+  StripeSetLocks locks(stripes_, partition->stripes());
+  status = ReserveGroups(*partition, writes, bound, *fresh, executor, &locks,
+                         &reservations);
   if (status.ok()) {
-    if (bound != nullptr) bound->MakeRoom();
-    ParallelFor(executor, kNumStripes, [&](int64_t i) {
-      const int s = reservations.order[i];
-      if (reservations.keys[s] < 0) return;
-      const StripeLock lock(stripes_, stripes_[s]);
-      stripes_[s].Grow();
-      float** const room =
-          written == nullptr ? nullptr : &written[partition->begin(s)];
-      WriteGroup(partition->group(s), writes, room, &stripes_[s]);
-      stripes_[s].Release(reservations.keys[s]);
-    });
+    if (bound != nullptr) {
+      locks.Unlock();
+      bound->MakeRoom();
+    }
+    WriteParts(*partition, writes, written.get(), executor, &locks,
+               reservations);
   }
   store_->Withdraw(rows);
   return status;
+}
+
+void EmbeddingTable::WriteParts(const KeyPartition& partition,
+                                const RowWrites& writes, float** written,
+                                Executor* executor, StripeSetLocks* locks,
+                                const Reservations& reservations) {
+  std::array<int64_t, kNumStripes> num_written = {};
+  ForEachPart(partition.size(), [&](const BatchPart& part) {
+    const bool is_last = part.end == partition.size();
+    locks->Lock();  // Mostly held already by the first part.
+    ParallelFor(executor, kNumStripes, [&](int64_t i) {
+      const int s = reservations.order[i];
+      if (reservations.keys[s] < 0) return;
+      TableStripe& stripe = stripes_[s];
+      stripe.mutex().AssertHeld();
+      stripes_.any().AssertReaderHeld();
+      if (part.begin == 0) stripe.Grow();
+      float** const first =
+          written == nullptr ? nullptr : &written[partition.begin(s)];
+      float** const next = first == nullptr ? nullptr : first + num_written[s];
+      num_written[s] +=
+          WriteGroup(partition.group(s, part), writes, next, &stripe);
+      if (!is_last) return;
+      // Once each, repeated or not.
+      std::sort(first, first + num_written[s]);
+      float** const end = std::unique(first, first + num_written[s]);
+      for (float** row = first; row < end; ++row) NoteWrite(writes, *row);
+      stripe.Release(reservations.keys[s]);
+    });
+    locks->Unlock();
+  });
 }
 
 // Some keys of a group, and the rows that they have.
@@ -222,17 +259,12 @@ struct EmbeddingTable::GroupBlock {
   bool is_new[kFindKeys];  // Such rows hold nothing yet.
 };
 
-void EmbeddingTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
-                                float** written, TableStripe* stripe) {
+int64_t EmbeddingTable::WriteGroup(const KeyGroup& group,
+                                   const RowWrites& writes, float** written,
+                                   TableStripe* stripe) {
   using Kind = RowWrites::Kind;
   const bool by_kernel = type_.is_float32() && (writes.kind == Kind::kUpsert ||
                                                 writes.kind == Kind::kAccum);
-  const bool touches_later = touches_ && eviction_->counts();
-  const auto note = [&](float* row) {
-    stripes_.any().AssertReaderHeld();
-    writes.kind == Kind::kImport ? TakeNote(writes.now, row)
-                                 : Touch(writes.now, row);
-  };
   for (int64_t i = 0; i < std::min(WriteBlock::kGivenAhead, group.size); ++i) {
     AskForGiven(writes, group.positions[i]);
   }
@@ -254,16 +286,18 @@ void EmbeddingTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
     for (int64_t i = 0; touches_ && i < n; ++i) {
       float* const row = block.rows[i];
       if (row == nullptr) continue;
-      touches_later ? static_cast<void>(written[num_written++] = row)
-                    : note(row);
+      written != nullptr ? static_cast<void>(written[num_written++] = row)
+                         : NoteWrite(writes, row);
     }
   }
   if (writes.streams) StreamedRows();
   nan_rows_.Add(nan_rows);
-  if (!touches_later) return;
-  std::sort(written, written + num_written);  // Once each, repeated or not.
-  float** const end = std::unique(written, written + num_written);
-  for (float** row = written; row < end; ++row) note(*row);
+  return num_written;
+}
+
+void EmbeddingTable::NoteWrite(const RowWrites& writes, float* row) const {
+  writes.kind == RowWrites::Kind::kImport ? TakeNote(writes.now, row)
+                                          : Touch(writes.now, row);
 }
 
 // The keys of a group from `begin` on; none where it ends before.
@@ -411,18 +445,24 @@ void EmbeddingTable::AddValue(const RowWrites& writes, uint32_t position,
 // been promised. Where it fails nothing is reserved.
 absl::Status EmbeddingTable::ReserveGroups(
     const KeyPartition& partition, const RowWrites& writes, const Bound* bound,
-    int64_t fresh_bytes, Executor* executor, Reservations* reservations) {
+    int64_t fresh_bytes, Executor* executor, StripeSetLocks* locks,
+    Reservations* reservations) {
   // Mostly there is room, and memory, even if every key were new.
   if (reservations->memory.AskForMore(fresh_bytes)) {
+    locks->Lock();
+    const int num_short = PromiseFromRoom(partition, reservations);
+    if (num_short == 0) return absl::OkStatus();
+    locks->Unlock();
     const absl::Status status =
-        ReserveGroupsOnce(partition, writes, bound, /*counts_all=*/false,
-                          executor, reservations)
+        ReserveCounted(partition, writes, bound, num_short, executor,
+                       reservations)
             .status();
     if (!absl::IsResourceExhausted(status)) return status;
     ReleaseGroups(reservations);
   }
-  const absl::StatusOr<int64_t> rows = ReserveGroupsOnce(
-      partition, writes, bound, /*counts_all=*/true, executor, reservations);
+  std::iota(reservations->order.begin(), reservations->order.end(), 0);
+  const absl::StatusOr<int64_t> rows = ReserveCounted(
+      partition, writes, bound, kNumStripes, executor, reservations);
   absl::Status status = rows.status();
   if (rows.ok()) {
     status =
@@ -442,32 +482,41 @@ void EmbeddingTable::ReleaseGroups(Reservations* reservations) {
   }
 }
 
-// Returns how many rows need memory, of the keys that were counted: where
-// `counts_all`, of all.
-absl::StatusOr<int64_t> EmbeddingTable::ReserveGroupsOnce(
-    const KeyPartition& partition, const RowWrites& writes, const Bound* bound,
-    bool counts_all, Executor* executor, Reservations* reservations) {
-  std::array<int, kNumStripes>& order = reservations->order;
+// Reserves in the stripes that have room if all their keys are new; returns how
+// many others come first in the order.
+int EmbeddingTable::PromiseFromRoom(const KeyPartition& partition,
+                                    Reservations* reservations) {
   int num_short = 0;
   int end = kNumStripes;
   for (int s = 0; s < kNumStripes; ++s) {
     const int64_t keys = partition.group(s).size;
-    const StripeLock lock(stripes_, stripes_[s]);
-    if (keys > 0 && (counts_all || !stripes_[s].PromiseFromRoom(keys))) {
-      order[num_short++] = s;
-      continue;
+    if (keys > 0) {
+      stripes_[s].mutex().AssertHeld();
+      if (!stripes_[s].PromiseFromRoom(keys)) {
+        reservations->order[num_short++] = s;
+        continue;
+      }
+      reservations->keys[s] = keys;
     }
-    order[--end] = s;
-    if (keys > 0) reservations->keys[s] = keys;
+    reservations->order[--end] = s;
   }
+  return num_short;
+}
+
+// Reserves in the first stripes of the order; returns how many of their keys
+// need memory for a row.
+absl::StatusOr<int64_t> EmbeddingTable::ReserveCounted(
+    const KeyPartition& partition, const RowWrites& writes, const Bound* bound,
+    int num_stripes, Executor* executor, Reservations* reservations) {
   std::array<absl::Status, kNumStripes> statuses;
   std::array<int64_t, kNumStripes> fresh_rows = {};
-  ParallelFor(executor, num_short, [&](int64_t i) {
-    const int s = order[i];
+  ParallelFor(executor, num_stripes, [&](int64_t i) {
+    const int s = reservations->order[i];
+    const KeyGroup group = partition.group(s);
+    if (group.size == 0) return;
     const int64_t leaving = bound == nullptr ? 0 : bound->leaving(s);
-    statuses[i] =
-        ReserveMissing(partition.group(s), writes, leaving, &stripes_[s],
-                       &reservations->keys[s], &fresh_rows[i]);
+    statuses[i] = ReserveMissing(group, writes, leaving, &stripes_[s],
+                                 &reservations->keys[s], &fresh_rows[i]);
   });
   for (const absl::Status& status : statuses) {
     if (!status.ok()) return status;
@@ -547,25 +596,36 @@ absl::Status EmbeddingTable::WriteBounded(absl::Span<const int64_t> keys,
 
 int64_t EmbeddingTable::RemoveKeys(absl::Span<const int64_t> keys,
                                    Executor* executor) {
-  if (keys.size() < kParallelFrom) executor = nullptr;
+  const int64_t n = keys.size();
+  executor = ForBatch(n, executor);
   absl::StatusOr<KeyPartition> partition = KeyPartition::Create(keys, executor);
-  if (!partition.ok()) {  // No memory to sort them: one by one, then.
-    int64_t removed = 0;
-    for (int64_t key : keys) {
-      TableStripe& stripe = this->stripe(HashKey(key));
-      const StripeLock lock(stripes_, stripe);
-      removed += stripe.Erase(HashKey(key), key);
-    }
-    return removed;
-  }
   std::array<int64_t, kNumStripes> removed = {};
-  ParallelFor(executor, kNumStripes, [&](int64_t s) {
-    const KeyGroup group = partition->group(s);
-    if (group.size == 0) return;
-    const StripeLock lock(stripes_, stripes_[s]);
-    removed[s] = EraseGroup(group, &stripes_[s]);
+  ForEachPart(n, [&](const BatchPart& part) {
+    if (!partition.ok()) {  // No memory to sort them: one by one, then.
+      ExclusiveLocks locks(stripes_);
+      removed[0] += EraseUnsorted(keys.subspan(part.begin, part.size()));
+      return;
+    }
+    StripeSetLocks locks(stripes_, partition->stripes());
+    locks.Lock();
+    ParallelFor(executor, kNumStripes, [&](int64_t s) {
+      const KeyGroup group = partition->group(s, part);
+      if (group.size == 0) return;
+      stripes_[s].mutex().AssertHeld();
+      removed[s] += EraseGroup(group, &stripes_[s]);
+    });
   });
   return std::accumulate(removed.begin(), removed.end(), int64_t{0});
+}
+
+int64_t EmbeddingTable::EraseUnsorted(absl::Span<const int64_t> keys) {
+  int64_t removed = 0;
+  for (const int64_t key : keys) {
+    TableStripe& stripe = this->stripe(HashKey(key));
+    stripe.mutex().AssertHeld();
+    removed += stripe.Erase(HashKey(key), key);
+  }
+  return removed;
 }
 
 int64_t EmbeddingTable::EraseGroup(const KeyGroup& group, TableStripe* stripe) {

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <new>
 
 #include "cc/core/simd/dispatch.h"
@@ -24,10 +23,11 @@
 namespace tfembed {
 namespace {
 
-// The keys of a batch. With fewer keys it is not worth it to let readers of all
-// stripes wait; with more keys their addresses do not stay in a core's cache.
+// The keys of a batch. Fewer are dealt to stripes as fast; with more keys their
+// addresses do not stay in a core's cache.
 constexpr int64_t kLeastKeys = 8192;
 constexpr int64_t kMostKeys = int64_t{1} << 17;
+static_assert(kMostKeys <= EmbeddingTable::kKeysAtOnce);
 
 // A thread has at most so many times its share of the keys; where keys repeat
 // so often that one has more, stripes deal the work better.
@@ -227,9 +227,7 @@ bool EmbeddingTable::WriteInOrder(absl::Span<const int64_t> keys,
       n > kMostKeys || NumThreads(executor) > DealBlock::kMostGroups) {
     return false;
   }
-  // Where others use the table now, stripe by stripe keeps nobody waiting.
-  const ExclusiveLocks locks(stripes_, std::try_to_lock);
-  if (!locks.all_held()) return false;
+  const ExclusiveLocks locks(stripes_);
   writes.streams = Streams(writes, n);
   return OrderedWrite(this, keys, writes, executor).Run();
 }

@@ -180,6 +180,10 @@ class Variable(
     def upsert(self, keys: Any, values: Any, name: str | None = None) -> Any:
         """Writes the rows of `keys`; the last row of a repeated key wins.
 
+        Lookups of other threads see all of these rows or none, in each shard;
+        of more than 131,072 keys of a shard, each part of so many, in order.
+        The same goes for `accum` and `remove`.
+
         Args:
           keys: keys of `key_dtype`, any shape.
           values: values of `value_dtype`, keys.shape + [dim].
@@ -239,6 +243,9 @@ class Variable(
         self, keys: Any, return_exists: bool = False, name: str | None = None
     ) -> Any:
         """Returns the rows of `keys` without a gradient; inserts nothing.
+
+        Batches that other threads upsert, accumulate or remove meanwhile are
+        seen whole, shard by shard: `upsert` says how many keys of them.
 
         Args:
           keys: keys of `key_dtype`, any shape.
