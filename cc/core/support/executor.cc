@@ -5,6 +5,7 @@
 #include <chrono>
 #include <exception>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -23,8 +24,7 @@ void Pause() {
 // look at `body`, which may be gone by then.
 class Loop {
  public:
-  Loop(int64_t tasks, const std::function<void(int64_t)>& body)
-      : tasks_(tasks), body_(body) {}
+  Loop(int64_t tasks, const TaskBody& body) : tasks_(tasks), body_(body) {}
 
   // Runs tasks until none is left. After a task throws, no other one begins.
   void Work() {
@@ -69,7 +69,7 @@ class Loop {
   }
 
   const int64_t tasks_;
-  const std::function<void(int64_t)>& body_;
+  const TaskBody& body_;
   std::atomic<int64_t> next_{0};
   std::atomic<int64_t> done_{0};
   std::atomic<bool> has_thrown_{false};
@@ -184,16 +184,23 @@ Executor::Executor(std::chrono::microseconds stay)
 
 Executor::~Executor() { crew_->Close(); }
 
-void ParallelFor(Executor* executor, int64_t tasks,
-                 const std::function<void(int64_t)>& body) {
+void ParallelFor(Executor* executor, int64_t tasks, const TaskBody& body) {
   const int64_t helpers = std::min<int64_t>(NumThreads(executor), tasks) - 1;
-  if (helpers <= 0) {
+  std::shared_ptr<Loop> loop;
+  int64_t lacking = 0;
+  if (helpers > 0) {
+    try {
+      loop = std::make_shared<Loop>(tasks, body);
+      lacking = executor->crew()->Offer(loop, helpers);
+    } catch (const std::bad_alloc&) {
+      loop = nullptr;
+    }
+  }
+  if (loop == nullptr) {
     for (int64_t task = 0; task < tasks; ++task) body(task);
     return;
   }
-  const auto loop = std::make_shared<Loop>(tasks, body);
   const std::shared_ptr<Crew>& crew = executor->crew();
-  int64_t lacking = crew->Offer(loop, helpers);
   try {
     for (; lacking > 0; --lacking) {
       executor->Schedule([crew] { crew->Help(); });

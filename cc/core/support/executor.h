@@ -41,6 +41,23 @@ class Executor {
   const std::shared_ptr<Crew> crew_;
 };
 
+// Calls somebody else's function, of a task's number, and takes no memory, as a
+// std::function may: the function has to outlive it.
+class TaskBody {
+ public:
+  template <class Function>
+  TaskBody(const Function& function)  // NOLINT: lambdas convert.
+      : function_(&function), call_([](const void* given, int64_t task) {
+          (*static_cast<const Function*>(given))(task);
+        }) {}
+
+  void operator()(int64_t task) const { call_(function_, task); }
+
+ private:
+  const void* const function_;
+  void (*const call_)(const void* function, int64_t task);
+};
+
 // How many threads a ParallelFor of `executor` works on at most; null: serial.
 inline int NumThreads(const Executor* executor) {
   return executor == nullptr ? 1 : executor->num_threads();
@@ -48,13 +65,13 @@ inline int NumThreads(const Executor* executor) {
 
 // Calls body(0) .. body(tasks - 1), each once unless one throws, on the
 // caller's thread and on up to NumThreads(executor) - 1 others, and returns
-// when all have returned. The caller works too and never waits for a thread
-// that has not started, so it may be called from a pool's own thread. Where a
-// body throws, those that have not begun are left out, and what was thrown
-// first reaches the caller when all that had begun have returned. Threads for
-// which Schedule throws are done without.
-void ParallelFor(Executor* executor, int64_t tasks,
-                 const std::function<void(int64_t)>& body);
+// when all have returned. Throws nothing itself: where there is no memory for
+// helpers, the caller works alone. The caller works too and never waits for a
+// thread that has not started, so it may be called from a pool's own thread.
+// Where a body throws, those that have not begun are left out, and what was
+// thrown first reaches the caller when all that had begun have returned.
+// Threads for which Schedule throws are done without.
+void ParallelFor(Executor* executor, int64_t tasks, const TaskBody& body);
 
 // The error of the lowest task of a ParallelFor, so that what is reported does
 // not depend on which thread was faster. Thread-safe.

@@ -3,10 +3,10 @@
 #include <sys/mman.h>
 
 #include <cstdint>
+#include <exception>
 #include <fstream>
 #include <mutex>
 #include <string>
-#include <system_error>
 
 #include "cc/core/support/memory_block.h"
 
@@ -54,27 +54,30 @@ PageCollapser::~PageCollapser() {
 
 void PageCollapser::Note(const void* owner, const void* data, size_t bytes) {
   if (!is_possible_ || bytes < kLeastBytes) return;
+  try {
+    TryNote(owner, data, bytes);
+  } catch (const std::exception&) {  // bad_alloc, or no more threads.
+  }
+}
+
+void PageCollapser::TryNote(const void* owner, const void* data, size_t bytes) {
   // After a fork nobody may be there to unlock it; another step comes.
   const std::unique_lock<Mutex> lock(mu_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   mu_.AssertHeld();
   const void*& last = noted_[owner];
   if (last == data) return;
-  last = data;
   char* const begin = RoundUp(data, kHugePageBytes);
   char* const end =
       RoundUp(static_cast<const char*>(data) + bytes + 1 - kHugePageBytes,
               kHugePageBytes);
-  if (begin >= end) return;
-  if (!thread_.joinable()) {
-    try {
-      thread_ = std::thread([this] { Run(); });
-    } catch (const std::system_error&) {  // Small pages serve as well.
-      noted_.erase(owner);
-      return;
-    }
+  if (begin >= end) {
+    last = data;
+    return;
   }
+  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   waiting_.push_back({begin, end});
+  last = data;
   changed_.NotifyAll();
 }
 

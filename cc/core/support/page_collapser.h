@@ -29,7 +29,8 @@ class PageCollapser {
   PageCollapser& operator=(const PageCollapser&) = delete;
 
   // Says that `owner` has its rows in these bytes. Cheap where it had them
-  // there before, and for less memory than huge pages are worth. The memory may
+  // there before, and for less memory than huge pages are worth. Where there is
+  // no memory for a note, small pages serve as well. The memory may
   // go at any time: what is at its addresses then is moved in its place.
   void Note(const void* owner, const void* data, size_t bytes);
 
@@ -42,6 +43,8 @@ class PageCollapser {
     char* end;
   };
 
+  // May throw; then nothing is noted.
+  void TryNote(const void* owner, const void* data, size_t bytes);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
 
   const bool is_possible_;

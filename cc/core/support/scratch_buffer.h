@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -19,8 +20,10 @@ class ScratchBuffer {
   ScratchBuffer(ScratchBuffer&&) = delete;
   ~ScratchBuffer() {
     constexpr size_t kKept = 256;
-    if (words_ != nullptr && Free().size() < kKept) {
+    if (words_ == nullptr || Free().size() >= kKept) return;
+    try {
       Free().push_back({std::move(words_), capacity_});
+    } catch (const std::bad_alloc&) {  // Then it is not kept.
     }
   }
 

@@ -466,6 +466,10 @@ class EmbeddingTable {
                          Bound* bound, Executor* executor)
       ABSL_SHARED_LOCKS_REQUIRED(batches_);
   int64_t value_bytes() const { return dim_ * type_.size(); }
+  // Of a stripe, where a batch needs scratch memory: two rows.
+  int64_t ScratchFloats() const ABSL_SHARED_LOCKS_REQUIRED(stripes_.any()) {
+    return 2 * (dim_ + layout_.slot_words());
+  }
 
   bool Streams(const RowWrites& writes, int64_t n) const
       ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());

@@ -19,6 +19,7 @@ struct EmbeddingTable::RowWrites {
   const void* old_rows = nullptr;  // kAccum's: what to subtract from `rows`.
   Moment now = {};
   RowRounding rounding = RowRounding(ValueType());
+  float* scratch = nullptr;  // Room for two rows, where NeedsScratch.
   bool streams = false;  // New rows go past the caches; see WriteBlock, too.
 
   const char* row(int64_t position) const {
@@ -27,6 +28,12 @@ struct EmbeddingTable::RowWrites {
 
   const char* old_row(int64_t position) const {
     return static_cast<const char*>(old_rows) + position * bytes;
+  }
+
+  // Whether sums are computed in floats beside the row.
+  bool NeedsScratch(const ValueType& type) const {
+    return (kind == Kind::kAccum && rounding.by_chance()) ||
+           (kind == Kind::kAddTrained && !type.is_float32());
   }
 
   bool is_trained() const {

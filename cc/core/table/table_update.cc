@@ -344,7 +344,6 @@ void EmbeddingTable::WriteTrainedRow(const RowWrites& writes, uint32_t position,
                                      float* row) const {
   const auto* from = reinterpret_cast<const float*>(writes.row(position));
   const int64_t width = dim_ + layout_.slot_words();
-  std::vector<float> sum;
   uint64_t occurrence = 0;  // The last one of a key is what stays.
   if (writes.kind == RowWrites::Kind::kAddTrained) {
     occurrence = position;
@@ -353,10 +352,9 @@ void EmbeddingTable::WriteTrainedRow(const RowWrites& writes, uint32_t position,
       AddRow(from, row, width);
       return;
     }
-    sum.resize(width);
-    ReadTrained(row, sum.data());
-    AddRow(from, sum.data(), width);
-    from = sum.data();
+    ReadTrained(row, writes.scratch);
+    AddRow(from, writes.scratch, width);
+    from = writes.scratch;
   }
   writes.rounding.Round(from, dim_, key, occurrence, row);
   CopyRow(from + dim_, row + layout_.slots_begin(), width - dim_);

@@ -199,6 +199,12 @@ absl::Status EmbeddingTable::WriteHeld(absl::Span<const int64_t> keys,
     written.reset(new (std::nothrow) float*[keys.size()]);
     if (written == nullptr) return NoMemoryToCount(keys.size());
   }
+  std::unique_ptr<float[]> scratch;
+  if (writes.NeedsScratch(type_)) {
+    scratch.reset(new (std::nothrow) float[kNumStripes * ScratchFloats()]);
+    if (scratch == nullptr) return NoMemoryToCount(keys.size());
+    writes.scratch = scratch.get();
+  }
   if (!status.ok()) return status;
   const int64_t rows = bound == nullptr ? keys.size() : 0;
   const absl::StatusOr<int64_t> fresh = store_->Promise(rows);
@@ -237,8 +243,10 @@ void EmbeddingTable::WriteParts(const KeyPartition& partition,
       float** const first =
           written == nullptr ? nullptr : &written[partition.begin(s)];
       float** const next = first == nullptr ? nullptr : first + num_written[s];
+      RowWrites own = writes;
+      if (own.scratch != nullptr) own.scratch += s * ScratchFloats();
       num_written[s] +=
-          WriteGroup(partition.group(s, part), writes, next, &stripe);
+          WriteGroup(partition.group(s, part), own, next, &stripe);
       if (!is_last) return;
       // Once each, repeated or not.
       std::sort(first, first + num_written[s]);
@@ -430,15 +438,16 @@ void EmbeddingTable::AddValue(const RowWrites& writes, uint32_t position,
                    : type_.AddChange(from, old, row, dim_);
     return;
   }
-  std::vector<float> sum(dim_), added(dim_);
-  type_.ToFloats(row, sum.data(), dim_);
-  type_.ToFloats(from, added.data(), dim_);
-  AddRow(added.data(), sum.data(), dim_);
+  float* const sum = writes.scratch;
+  float* const added = sum + dim_;
+  type_.ToFloats(row, sum, dim_);
+  type_.ToFloats(from, added, dim_);
+  AddRow(added, sum, dim_);
   if (old != nullptr) {
-    type_.ToFloats(old, added.data(), dim_);
+    type_.ToFloats(old, added, dim_);
     for (int64_t c = 0; c < dim_; ++c) sum[c] -= added[c];
   }
-  writes.rounding.Round(sum.data(), dim_, key, position, row);
+  writes.rounding.Round(sum, dim_, key, position, row);
 }
 
 // `fresh_bytes`: what all keys need if they are new, but for what `bound` has
