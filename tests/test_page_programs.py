@@ -1,6 +1,8 @@
-"""The programs of the site's pages run, without warnings.
+"""The programs of README and of the site's pages run, without warnings.
 
-A page's Python blocks are one program, from the first to the last. A block of a
+Kind: code of a page that no test runs. Looked for in all Markdown files. A page's
+Python blocks are one program, from the first to the last, in an empty namespace:
+a reader pastes them as they stand. A block of a
 diff on a page of `migrate/` is two programs: that of the other package runs where
 it is installed and can train here, ours always.
 """
@@ -24,18 +26,24 @@ import tfembed
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = [
-    "index.md",
-    "data.md",
-    *(f"tasks/{page.name}" for page in sorted(DOCS.glob("tasks/*.md"))),
-]
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in (ROOT / "README.md", *DOCS.glob("**/*.md"))
+    if "```python" in path.read_text()
+)
+# Plain blocks of these pages are what their programs print.
+SHOWN = {
+    "docs/index.md",
+    "docs/data.md",
+    *(page for page in PAGES if page.startswith("docs/tasks/")),
+}
 MIGRATIONS = sorted(page.name for page in DOCS.glob("migrate/*.md"))
 # Packages of which programs of the old kind run in this environment.
 RUNS_BEFORE = {"tfrs.md"}
 
 
 def _blocks(page: str, language: str) -> list[str]:
-    text = (DOCS / page).read_text()
+    text = (ROOT / page).read_text()
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.M)
     return [block for name, block in blocks if name == language]
 
@@ -47,6 +55,7 @@ def _run(program: str, page: str) -> str:
         # Of what Keras and TensorFlow import, not of what the page does.
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         warnings.filterwarnings("ignore", message="unclosed|subprocess")
+        warnings.filterwarnings("ignore", message="float_format is deprecated")
         exec(compile(program, page, "exec"), {"__name__": "__page__"})
     return said.getvalue()
 
@@ -60,13 +69,15 @@ def _own_folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_programs_of_a_page_run(page):
-    blocks = _blocks(page, "python")
+    said = _run("\n".join(_blocks(page, "python")), page)
 
-    said = _run("\n".join(blocks), page)
-
-    assert blocks or page == "tasks/scale_out.md"
-    for shown in _blocks(page, ""):
+    for shown in _blocks(page, "") if page in SHOWN else ():
         assert shown in said
+
+
+def test_the_pages_that_readers_paste_from_are_run():
+    assert {"README.md", "docs/keras.md", "docs/checkpoints.md"} < set(PAGES)
+    assert len(PAGES) > 25
 
 
 def test_the_c_program_of_serve_answers_as_the_program_in_python(tmp_path):
@@ -76,7 +87,7 @@ def test_the_c_program_of_serve_answers_as_the_program_in_python(tmp_path):
     needed = [folder / "include/tensorflow/c/c_api.h", folder / libraries[0]]
     if compiler is None or not all(path.exists() for path in needed):
         pytest.skip("no C compiler, or a TensorFlow without its C API")
-    page = "tasks/serve.md"
+    page = "docs/tasks/serve.md"
     program = "\n".join(_blocks(page, "python"))
     said = _run(f"{program}\nprint(scores.numpy()[0, 0])", page)
     (tmp_path / "serve.c").write_text("".join(_blocks(page, "c")))
@@ -112,7 +123,7 @@ def _versions(diff: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("page", MIGRATIONS)
 def test_a_program_that_moved_here_runs(page):
-    (diff, *_) = _blocks(f"migrate/{page}", "diff")
+    (diff, *_) = _blocks(f"docs/migrate/{page}", "diff")
     before, after = _versions(diff)
 
     assert before != after
