@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <system_error>
@@ -72,6 +73,34 @@ absl::StatusOr<int64_t> RegularFileSize(tensorflow::Env* env,
   TF_RETURN_IF_ERROR(env->Stat(path, &statistics));
   if (statistics.is_directory) return NoFile(path, "a folder");
   return statistics.length;
+}
+
+absl::StatusOr<std::string> ReplaceableFile(const std::string& path) {
+  const std::string local = LocalPath(path);
+  struct stat there;
+  if (local.empty() || ::lstat(local.c_str(), &there) != 0) return path;
+  if (S_ISREG(there.st_mode)) return path;
+  const auto refused = [&path](absl::string_view kind) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", path, "' is ", kind,
+        "; only files are replaced. Remove it, or save elsewhere."));
+  };
+  if (!S_ISLNK(there.st_mode)) return refused(KindOf(there.st_mode));
+  const std::string folder =
+      absl::StrCat(std::string(tensorflow::io::Dirname(local)), "/.");
+  struct stat own;
+  char* const real = ::realpath(local.c_str(), nullptr);
+  if (real == nullptr) return refused("a link that ends nowhere");
+  const std::string end = real;
+  std::free(real);
+  if (::stat(end.c_str(), &there) != 0 || ::stat(folder.c_str(), &own) != 0) {
+    return refused("a link that ends nowhere");
+  }
+  if (!S_ISREG(there.st_mode)) return refused(KindOf(there.st_mode));
+  if (there.st_dev != own.st_dev) {
+    return refused("a link into another file system");
+  }
+  return end;
 }
 
 absl::StatusOr<std::string> ReadRegularFile(tensorflow::Env* env,

@@ -25,6 +25,12 @@ std::string LocalPath(const std::string& path);
 absl::StatusOr<int64_t> RegularFileSize(tensorflow::Env* env,
                                         const std::string& path);
 
+// Returns the file that a new one has to be renamed to, to replace `path`: the
+// end of its links, which stay. There need not be any. InvalidArgument: a
+// folder, a FIFO, a device or a socket, which no file replaces; a link that
+// ends nowhere, or in another file system, to which no file can be renamed.
+absl::StatusOr<std::string> ReplaceableFile(const std::string& path);
+
 // The whole content of a file that is kept in memory. The errors above;
 // InvalidArgument: more than `most_bytes`, of which nothing is read.
 absl::StatusOr<std::string> ReadRegularFile(tensorflow::Env* env,

@@ -228,7 +228,10 @@ absl::Status FileFolder::Publish(const Manifest& manifest) const {
     const std::string pending = PendingPath(manifest.save_id, name);
     const absl::StatusOr<bool> exists = Exists(pending);
     if (!exists.ok()) return exists.status();
-    if (*exists) TF_RETURN_IF_ERROR(env_->RenameFile(pending, PathOf(name)));
+    if (!*exists) continue;
+    const absl::StatusOr<std::string> file = ReplaceableFile(PathOf(name));
+    if (!file.ok()) return file.status();
+    TF_RETURN_IF_ERROR(env_->RenameFile(pending, *file));
   }
   return SyncNames();
 }

@@ -5,20 +5,19 @@
 #include <optional>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "cc/core/support/mutex.h"
 #include "tensorflow/core/lib/io/path.h"
 #include "tensorflow/core/platform/errors.h"
-#include "tensorflow/core/platform/mutex.h"
 #include "tensorflow/core/platform/refcount.h"
 
 namespace tfembed {
 namespace {
 
-using ::tensorflow::mutex;
-using ::tensorflow::mutex_lock;
 using TableWeakPtr = ::tensorflow::core::WeakPtr<TableResource>;
 
 // A table that may be gone.
@@ -50,27 +49,29 @@ class Owned {
     return *owned;
   }
 
-  // Has `id` write the files behind `path`; false where another table does.
+  // Has `id` write the files behind `path`, once its other saves of them have
+  // ended; false where another table writes them.
   bool Begin(const std::string& path, const std::string& id) {
-    mutex_lock lock(mu_);
-    Writing& writing = writing_[path];
-    if (writing.count > 0 && writing.id != id) return false;
-    writing.id = id;
-    ++writing.count;
-    return true;
+    MutexLock lock(&mu_);
+    while (true) {
+      const auto [writer, is_free] = writers_.try_emplace(path, id);
+      if (is_free) return true;
+      if (writer->second != id) return false;
+      ended_.Wait(&mu_);
+    }
   }
 
   void End(const std::string& path) {
-    mutex_lock lock(mu_);
-    const auto writing = writing_.find(path);
-    if (--writing->second.count == 0) writing_.erase(writing);
+    MutexLock lock(&mu_);
+    writers_.erase(path);
+    ended_.NotifyAll();
   }
 
   // Whether a table that lives wrote `stem` in `save`, and `id` has not loaded
   // it since.
   bool IsOfAnother(uint64_t save, const std::string& stem,
                    const std::string& id) {
-    mutex_lock lock(mu_);
+    MutexLock lock(&mu_);
     const auto found = owners_.find({save, stem});
     if (found == owners_.end() || found->second.Has(id)) return false;
     return found->second.writer.has_value() && found->second.writer->lives();
@@ -78,14 +79,14 @@ class Owned {
 
   // Whether `id` has written or loaded `stem` of `save`.
   bool Knows(uint64_t save, const std::string& stem, const std::string& id) {
-    mutex_lock lock(mu_);
+    MutexLock lock(&mu_);
     const auto found = owners_.find({save, stem});
     return found != owners_.end() && found->second.Has(id);
   }
 
   void NoteSaved(uint64_t save, const std::string& stem,
                  const RowFileUser& user) {
-    mutex_lock lock(mu_);
+    MutexLock lock(&mu_);
     DropGone();
     Owners owners;
     owners.writer.emplace(user);
@@ -94,7 +95,7 @@ class Owned {
 
   // The rows of `stem`, as they are, belong to another save now.
   void NoteMoved(uint64_t from, uint64_t to, const std::string& stem) {
-    mutex_lock lock(mu_);
+    MutexLock lock(&mu_);
     auto node = owners_.extract({from, stem});
     if (node.empty()) return;
     node.key().first = to;
@@ -103,19 +104,14 @@ class Owned {
 
   void NoteLoaded(uint64_t save, const std::string& stem,
                   const RowFileUser& user) {
-    mutex_lock lock(mu_);
+    MutexLock lock(&mu_);
     DropGone();
     owners_[{save, stem}].readers.insert_or_assign(user.id, KnownTable(user));
   }
 
  private:
-  struct Writing {
-    std::string id;
-    int count = 0;
-  };
-
   // So that what is remembered does not grow with tables that come and go.
-  void DropGone() TF_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  void DropGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     for (auto at = owners_.begin(); at != owners_.end();) {
       Owners& owners = at->second;
       if (owners.writer.has_value() && !owners.writer->lives()) {
@@ -130,9 +126,12 @@ class Owned {
     }
   }
 
-  mutex mu_;
-  std::map<std::string, Writing> writing_ TF_GUARDED_BY(mu_);
-  std::map<std::pair<uint64_t, std::string>, Owners> owners_ TF_GUARDED_BY(mu_);
+  Mutex mu_;
+  Condition ended_;  // A writer has gone.
+  // The id of the table that writes, by path.
+  std::map<std::string, std::string> writers_ ABSL_GUARDED_BY(mu_);
+  std::map<std::pair<uint64_t, std::string>, Owners> owners_
+      ABSL_GUARDED_BY(mu_);
 };
 
 // One spelling of a path, for whoever gave it.
@@ -157,16 +156,19 @@ constexpr char kWayOut[] =
 absl::Status RowFileClaim::Take(absl::Span<const std::string> stems) {
   TF_RETURN_IF_ERROR(folder_.env()->RecursivelyCreateDir(folder_.path()));
   stems_.assign(stems.begin(), stems.end());
+  // In the order of their names, so that no two saves wait for each other.
+  std::map<std::string, std::string> stem_of;
+  for (const std::string& stem : stems) stem_of.emplace(SetOf(stem), stem);
+  for (const auto& [set, stem] : stem_of) {
+    const std::string path = PathOf(folder_, set);
+    if (!Owned::Here().Begin(path, user_.id)) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          "another table is just writing the files '", stem, "'. ", kWayOut));
+    }
+    sets_[set].path = path;
+  }
   for (const std::string& stem : stems) {
     const std::string set = SetOf(stem);
-    if (sets_.count(set) == 0) {
-      const std::string path = PathOf(folder_, set);
-      if (!Owned::Here().Begin(path, user_.id)) {
-        return absl::AlreadyExistsError(absl::StrCat(
-            "another table is just writing the files '", stem, "'. ", kWayOut));
-      }
-      sets_[set].path = path;
-    }
     const auto manifest = folder_.ReadManifest(set);
     if (!manifest.ok()) return manifest.status();
     if (!manifest->has_value()) continue;

@@ -34,9 +34,9 @@ struct RowFileUser {
   TableResource* shard = nullptr;
 };
 
-// The exclusive right of one table to write some files. Other tables cannot
-// take it meanwhile, under any name of the folder. One claim is not
-// thread-safe; claims in several threads are.
+// The exclusive right of one save to write some files. Other tables cannot
+// take it meanwhile, under any name of the folder; other saves of the same
+// table wait. One claim is not thread-safe; claims in several threads are.
 class RowFileClaim {
  public:
   // `folder` must outlive the claim.
@@ -48,6 +48,7 @@ class RowFileClaim {
   // Remembers what has been saved, and gives the right back.
   ~RowFileClaim();
 
+  // Blocks while other saves of the table write some of the files.
   // AlreadyExists: the files hold, or are just getting, the rows of another
   // table. DataLoss, InvalidArgument: their manifest cannot be read. REQUIRES:
   // called once.

@@ -8,9 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "cc/core/support/row_copy.h"
+#include "cc/kernels/checkpoint_index.h"
+#include "cc/kernels/disk_file.h"
 #include "cc/kernels/key_batch.h"
 #include "cc/kernels/progress_log.h"
 #include "cc/kernels/row_file_reader.h"
@@ -152,6 +156,9 @@ class Save {
     for (const std::string& stem : options_.stems) {
       const std::string set = SetOf(stem);
       names_.insert({set, KeysFile(stem), ValuesFile(stem)});
+      for (const std::string& file : {KeysFile(stem), ValuesFile(stem)}) {
+        TF_RETURN_IF_ERROR(ReplaceableFile(folder_.PathOf(file)).status());
+      }
       if (manifests_.count(set) > 0) continue;
       auto found = folder_.ReadManifest(set);
       if (!found.ok()) return found.status();
@@ -341,11 +348,14 @@ class Save {
 absl::Status CheckStems(const RowFileSave& save) {
   std::set<std::string> seen;
   for (const std::string& stem : save.stems) {
-    if (stem.empty() || stem.find_first_of("/\n") != stem.npos) {
+    const bool has_control_character =
+        std::any_of(stem.begin(), stem.end(),
+                    [](char c) { return absl::ascii_iscntrl(c); });
+    if (stem.empty() || absl::StrContains(stem, '/') || has_control_character) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "A file's name must not be empty and have no '/' and no line break; "
-          "got '",
-          stem, "'."));
+          "A file's name must not be empty and have no '/' and no control "
+          "character; got '",
+          Printable(stem), "'."));
     }
     if (!seen.insert(stem).second) {
       return absl::InvalidArgumentError(absl::StrCat(

@@ -143,7 +143,9 @@ class TableConfig:
         self._check_policies()
         check_table_options(self)
         self._check_numbers()
-        if self.name is None:
+        if self.name is not None:
+            arguments.check_name(self.name)
+        else:
             _LOG.warning(
                 "A TableConfig without a name is named by its position among "
                 "the features (table_0, table_1, ...), in checkpoints too. "

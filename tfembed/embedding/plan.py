@@ -21,6 +21,7 @@ from tfembed.embedding.features.input_values import (
     with_tensors,
 )
 from tfembed.optimizers.interface import is_schedule
+from tfembed.tables.arguments import check_name
 from tfembed.units import counted
 
 __all__ = [
@@ -248,6 +249,7 @@ def _names(tables: Sequence[Any]) -> list[str]:
     names: list[str] = []
     for i, table in enumerate(tables):
         name = f"table_{i}" if table.name is None else table.name
+        check_name(name)
         if name in names:
             raise errors.ArgumentError(
                 "Tables must have a unique name. Multiple tables with name "

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import math
 import numbers
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -154,10 +155,23 @@ def _may_be(device: str, cpu: str) -> bool:
 
 
 def check_name(name: Any) -> None:
-    """Raises ArgumentError unless `name` is a string that is not empty."""
+    """Checks the name of a table, wherever a program gives one.
+
+    Names become parts of file names, and lines of files and on terminals.
+
+    Raises:
+      tfembed.errors.ArgumentError: not a string, empty, or with control
+        characters, ends of lines or halves of surrogate pairs.
+    """
     if not isinstance(name, str) or not name:
         raise errors.ArgumentError(
             f"`name` of a table must be a string that is not empty; got {name!r}."
+        )
+    if any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in name):
+        raise errors.ArgumentError(
+            "`name` of a table must have no control characters, such as a line "
+            f"break or a NUL, at which file names end; got {name!r}. Leave them "
+            "out."
         )
 
 

@@ -234,7 +234,6 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
     # The object through which Savers and tf.train.Checkpoint save the table in
     # a graph; None in eager mode, where tfembed's own saver does.
     saveable: Any = None
-    _file_owner: str | None = None
 
     def __init__(
         self,
@@ -267,9 +266,8 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
     @property
     def file_owner(self) -> str:
         """A unique id of the table for the ops that write row files."""
-        if self._file_owner is None:
-            self._file_owner = uuid.uuid4().hex
-        return self._file_owner
+        # A single step of Python: threads that ask at once get the same id.
+        return str(self.__dict__.setdefault("_file_owner", uuid.uuid4().hex))
 
     @property
     def dim(self) -> int:

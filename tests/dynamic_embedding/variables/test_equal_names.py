@@ -203,6 +203,58 @@ def test_a_program_that_is_started_again_saves_over_its_own_files(tmp_path):
     assert keys_in(tmp_path) == [2]
 
 
+def in_threads(count, work):
+    """Runs work(0), work(1) and so on at once; returns their errors."""
+    start, failed = threading.Barrier(count), []
+
+    def run(i):
+        start.wait()
+        try:
+            work(i)
+        except tf.errors.OpError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=[i]) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failed
+
+
+@pytest.mark.parametrize("appends", [False, True])
+def test_saves_of_one_table_at_once_go_one_after_the_other(tmp_path, appends):
+    v = de.Variable(dim=2)
+    v.upsert(np.arange(100), np.ones([100, 2], np.float32))
+
+    for i in range(10):
+        folder = tmp_path / str(i)
+        assert not in_threads(
+            4,
+            lambda _, f=folder: v.save_to_file_system(
+                f, append_to_file=appends
+            ),
+        )
+        assert keys_in(folder) == list(range(100))
+        # Its keys, its rows and a manifest; nothing is left over.
+        assert len(list(folder.iterdir())) == 3
+
+
+def test_saves_that_name_their_files_in_any_order_do_not_wait_for_each_other(
+    tmp_path,
+):
+    v = variable(1, devices=["/CPU:0", "/CPU:0"])
+    names = ["a", "b"]
+
+    for _ in range(10):
+        assert not in_threads(
+            4,
+            lambda i: v.save_to_file_system(
+                tmp_path, file_name_list=names[:: (-1) ** i]
+            ),
+        )
+
+
 def test_one_of_two_that_save_at_once_is_refused(tmp_path):
     tables = [variable(1), variable(2)]
     refused = []
@@ -213,11 +265,7 @@ def test_one_of_two_that_save_at_once_is_refused(tmp_path):
         except REFUSED:
             refused.append(v)
 
-    threads = [threading.Thread(target=save, args=(v,)) for v in tables]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    assert not in_threads(2, lambda i: save(tables[i]))
     (other,) = refused
     (kept,) = [v for v in tables if v is not other]
     assert keys_in(tmp_path) == keys_of(kept)

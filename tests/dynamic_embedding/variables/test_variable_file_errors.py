@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+
 import pytest
 import tensorflow as tf
 
@@ -206,3 +209,48 @@ def test_a_partitioner_that_fails_late_changes_nothing(tmp_path, in_function):
         (tf.function(load) if in_function else load)()
 
     assert contents(v) == {100: rows([100])[0]}
+
+
+def test_a_save_replaces_the_file_at_the_end_of_a_link(tmp_path):
+    (tmp_path / "other").mkdir()
+    for name in (KEYS, VALUES):
+        (tmp_path / "other" / name).touch()
+        (tmp_path / name).symlink_to(tmp_path / "other" / name)
+    saved = filled()
+
+    saved.save_to_file_system(tmp_path)
+
+    assert (tmp_path / KEYS).is_symlink() and (tmp_path / VALUES).is_symlink()
+    assert (tmp_path / "other" / VALUES).stat().st_size
+    v = variable()
+    v.load_from_file_system(tmp_path)
+    assert contents(v) == contents(saved)
+
+
+def _a_device(path):
+    try:
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("only root makes devices")
+
+
+@pytest.mark.parametrize(
+    "make, text",
+    [
+        (os.mkfifo, "is a FIFO"),
+        (_a_device, "is a device"),
+        (os.mkdir, "is a folder"),
+        (lambda path: path.symlink_to("nowhere"), "a link that ends nowhere"),
+        (lambda path: path.symlink_to("/proc/version"), "another file system"),
+    ],
+)
+@pytest.mark.parametrize("file", [KEYS, VALUES])
+def test_a_save_replaces_files_alone(tmp_path, file, make, text):
+    make(tmp_path / file)
+    before = (tmp_path / file).lstat().st_ino
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match=text):
+        filled().save_to_file_system(tmp_path)
+
+    assert (tmp_path / file).lstat().st_ino == before
+    assert [path.name for path in tmp_path.iterdir()] == [file]

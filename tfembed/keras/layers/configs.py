@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from tfembed import errors
+from tfembed.tables.arguments import check_name
 
 __all__ = ["FeatureConfig", "TableConfig"]
 
@@ -55,6 +56,7 @@ class TableConfig:
     fan_in: int | None = None
 
     def __post_init__(self) -> None:
+        check_name(self.name)
         if self.placement not in PLACEMENTS:
             raise errors.ArgumentError(
                 f"`placement` of table '{self.name}' must be one of "

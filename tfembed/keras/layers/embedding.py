@@ -135,6 +135,7 @@ class Embedding(keras.layers.Layer):
                     f"{kwargs[name]!r}."
                 )
         super().__init__(**kwargs)
+        arguments.check_name(self.name)
         # On a GPU Keras would choose XLA; tables are on the host.
         self.supports_jit = False
         self.mask_zero = bool(mask_zero)
