@@ -312,3 +312,75 @@ def test_the_command_starts_without_tensorflow(run, program):
     assert "users" in ran.stdout
     assert "numpy" in ran.stderr
     assert "tensorflow" not in ran.stderr
+
+
+def shell(line, path):
+    """The exit status and stderr of the program under a shell's redirections."""
+    ran = subprocess.run(
+        ["bash", "-c", f'"$0" -m tfembed {line}', sys.executable, str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""},
+    )
+    return ran.returncode, ran.stderr
+
+
+@pytest.mark.parametrize(
+    "line, text",
+    [
+        ('inspect "$1" > /dev/full', "No space left"),
+        ("--help > /dev/full", "No space left"),
+        ('inspect "$1" >&-', "standard output is closed"),
+        ('inspect "$1" --verify >&-', "standard output is closed"),
+    ],
+)
+def test_an_output_that_takes_nothing_is_one_line(run, line, text):
+    status, err = shell(line, run)
+
+    assert status == 2
+    assert text in err
+    assert (err.count("\n"), err[:9]) == (1, "tfembed: ")
+
+
+@pytest.mark.parametrize(
+    "line, status",
+    [
+        ('inspect "$1" 2>&-', 0),
+        ("inspect nowhere 2>&-", 2),
+        ("inspect nowhere 2>/dev/full", 2),
+        ('inspect "$1" | head -c 1 > /dev/null; exit ${PIPESTATUS[0]}', 0),
+    ],
+)
+def test_a_closed_stderr_or_pipe_is_no_fault(run, line, status):
+    assert shell(line, run)[0] == status
+
+
+def test_a_fault_of_the_program_is_one_line_with_its_place(
+    capsys, run, monkeypatch
+):
+    monkeypatch.setattr(SavedTables, "check", lambda self: 1 / 0)
+
+    status, _, err = inspect(capsys, run, "--verify")
+    assert (status, err.count("\n")) == (3, 1)
+    assert "ZeroDivisionError: division by zero (test_command.py:" in err
+
+    _, _, err = inspect(capsys, run, "--verify", "--traceback")
+    assert "Traceback (most recent call last)" in err
+
+
+@pytest.mark.parametrize("module", [True, False])
+def test_the_version_is_that_of_the_package(module):
+    program = "import tfembed_command as c; c.main()"
+    ran = subprocess.run(
+        [
+            sys.executable,
+            *(["-m", "tfembed"] if module else ["-c", program]),
+            "--version",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert ran.stdout.startswith(f"tfembed {tfembed.__version__}, for Tensor")

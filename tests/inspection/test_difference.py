@@ -91,6 +91,28 @@ def test_a_row_that_is_not_finite_has_moved_most(tmp_path):
     assert found.unchanged == 2
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_element_that_stays_infinite_has_not_moved(tmp_path):
+    rows = np.ones([5, 2], np.float32)
+    rows[1:, 0] = np.inf
+    moved = rows.copy()
+    moved[2, 1] = 4.0
+    moved[3, 0] = -np.inf
+    moved[4, 0] = np.nan
+
+    found = difference.compare(
+        table(range(5), rows, "a", tmp_path),
+        table(range(5), moved, "b", tmp_path),
+    )
+
+    assert dict(map(reversed, found.most_moved)) == {
+        2: 3.0,
+        3: np.inf,
+        4: np.inf,
+    }
+    assert found.unchanged == 2
+
+
 @pytest.mark.parametrize("dtype", [tf.int64, tf.string])
 def test_of_rows_that_are_alike_those_of_the_smallest_keys_come_first(
     tmp_path, dtype

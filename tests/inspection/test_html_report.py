@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import os
 import re
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+import tfembed.dynamic_embedding as de
 from inspection import saved_files
-from tfembed.inspection import drawings, html_report
+from tfembed.inspection import command, drawings, html_report
 from tfembed.inspection.row_survey import Histogram, survey
 from tfembed.inspection.saved_table import SavedTable
 from tfembed.inspection.saved_tables import open_saved
@@ -75,10 +77,11 @@ def test_a_report_has_a_picture_of_each_kind_and_no_address(run, tmp_path):
     text = " ".join(page.texts)
     for title in (
         *("Bytes by kind", "Rows over time", "Norms of rows"),
-        *("Worth: how often rows were written", "Balance of shards"),
+        "Worth: how often rows were written",
         *("Hottest keys: written most often", "Hottest keys: touched last"),
     ):
         assert title in text
+    assert "shard" not in text  # A checkpoint says nothing of shards.
     assert "3 checkpoints of this folder." in text
     assert "ckpt-3: 21 rows" in text
     assert all(address.startswith("#t") for address in page.addresses)
@@ -97,6 +100,50 @@ def test_what_a_file_says_is_no_markup_of_a_report(tmp_path):
     assert "<script" not in source
     assert "<b>/" not in source and "/<b>" not in source
     assert "&lt;script&gt;alert(1)" in source
+
+
+def test_a_report_has_no_control_characters(tmp_path):
+    table = tfembed.HashTable(1, name="t", key_dtype=tf.string)
+    table.upsert(tf.constant([b"a\x1b[2J\0b\n\x9b"]), [[1.0]])
+    folder = tmp_path / "x\x1b[2Jy"
+    folder.mkdir()
+    prefix = saved_files.save(folder / "ckpt", t=table)
+
+    html_report.write(open_saved(prefix), tmp_path / "r.html")
+
+    source = (tmp_path / "r.html").read_text()
+    assert all(c.isprintable() or c == "\n" for c in source)
+    assert r"a\x1b[2J\x00b\n" in source and r"x\x1b[2Jy" in source
+
+
+def test_the_shards_of_row_files_are_those_that_the_files_have(tmp_path):
+    v = de.Variable(dim=2, name="v", devices=["/CPU:0"] * 3)
+    v.upsert(np.arange(9), np.ones([9, 2]))
+    v.save_to_file_system(tmp_path)
+
+    html_report.write(open_saved(tmp_path), tmp_path / "r.html")
+
+    text = " ".join(Page(tmp_path / "r.html").texts)
+    assert "Balance of shards" in text
+    assert "shard 2" in text and "shard 3" not in text
+
+
+@pytest.mark.parametrize("top", [1, 2, 3, 7, 10, 25, 1e6])
+def test_axes_of_counts_have_whole_numbers(top):
+    steps = drawings.nice_steps(top, least=1)
+
+    assert all(step == int(step) for step in steps)
+    assert steps[-2] < top <= steps[-1]
+
+
+@pytest.mark.parametrize("time", [0, 253402300800, 1 << 55])
+def test_a_file_of_any_time_has_a_report(run, tmp_path, time):
+    for path in run.glob("ckpt-1.*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+        os.utime(tmp_path / path.name, (time, time))
+
+    html_report.write(open_saved(tmp_path / "ckpt-1"), tmp_path / "r.html")
+    assert command.main(["inspect", str(tmp_path / "ckpt-1")]) == 0
 
 
 def test_a_report_for_no_folder_is_refused_before_rows_are_read(
@@ -168,10 +215,9 @@ def test_a_survey_counts_rows_never_trained_and_shards(tmp_path):
 
     found = survey(saved, saved.num_rows)
 
-    keys = table.export()[0].numpy()
     assert found.untrained == 54
     assert found.counters == (0, 54, 10)  # Below 1, below 2, below 4.
-    assert found.shards == tuple(np.bincount(keys % 8, minlength=8))
+    assert found.shards == ()
 
 
 @pytest.mark.parametrize(

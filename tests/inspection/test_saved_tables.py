@@ -14,6 +14,7 @@ import tensorflow as tf
 import tfembed
 from inspection import saved_files
 from tfembed import errors
+from tfembed.inspection import command
 from tfembed.inspection.saved_tables import (
     RowDtypes,
     checkpoints_of,
@@ -331,12 +332,26 @@ def test_a_folder_of_checkpoints_means_the_latest(tmp_path):
 @pytest.mark.parametrize(
     "state, named",
     [
-        (b"", "no checkpoint"),
+        (b"", "is damaged, or cut short"),
+        (b'model_checkpoint_path: "ckpt', "is damaged, or cut short"),
         (
             b'model_checkpoint_path: "ckpt-9"\n',
-            "'.*ckpt-9', which is not there",
+            "names '.*ckpt-9', which is not there",
         ),
-        (b'model_checkpoint_path: "\\x"\n', "'.*', which is not there"),
+        *(
+            (
+                b'model_checkpoint_path: "%s"\n' % text,
+                "is damaged, or cut short",
+            )
+            for text in (
+                rb"\x",
+                rb"\N",
+                rb"\400",
+                rb"\U99999999",
+                rb"\000",
+                b"\xff",
+            )
+        ),
     ],
 )
 def test_a_state_file_that_names_no_checkpoint_of_the_folder_is_named(
@@ -348,9 +363,73 @@ def test_a_state_file_that_names_no_checkpoint_of_the_folder_is_named(
 
     with pytest.raises(
         tfembed.errors.CheckpointError,
-        match=rf"latest checkpoint, names {named}. Name .*\['{path}'\]",
+        match=rf"latest checkpoint, {named}. Name .*\['{path}'\]",
     ):
         open_saved(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["modèle", "模型 7", "a'b\\c", 'a"b', "\U0001f600"]
+)
+def test_a_state_file_is_read_as_tensorflow_reads_it(tmp_path, name):
+    checkpoint = tf.train.Checkpoint(t=saved_files.users(3))
+    manager = tf.train.CheckpointManager(
+        checkpoint, str(tmp_path), 3, checkpoint_name=name
+    )
+    paths = [manager.save() for _ in range(2)]
+
+    assert open_saved(tmp_path).path == paths[-1]
+    # Not that which is newest: the one that the file names.
+    tf.compat.v1.train.update_checkpoint_state(str(tmp_path), paths[0])
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    assert open_saved(tmp_path).path == state.model_checkpoint_path
+    assert open_saved(tmp_path).path == paths[0]
+
+
+@pytest.mark.parametrize("pieces", [2, 3])
+def test_a_variable_that_was_cut_by_columns_is_read(tmp_path, capsys, pieces):
+    """Each cut of a partitioned variable is tried: by rows, columns, depth."""
+    numbers = np.arange(60, dtype=np.float32)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for axis, shape in enumerate([(12, 5), (5, 12), (1, 5, 12)]):
+            tf.compat.v1.get_variable(
+                f"w{axis}",
+                initializer=tf.constant(numbers.reshape(shape)),
+                partitioner=tf.compat.v1.fixed_size_partitioner(pieces, axis),
+            )
+        tf.compat.v1.get_variable(
+            "s",
+            initializer=tf.constant([["a", "b" * 9, ""]] * 4),
+            partitioner=tf.compat.v1.fixed_size_partitioner(pieces, 1),
+        )
+        session.run(tf.compat.v1.global_variables_initializer())
+        prefix = tf.compat.v1.train.Saver().save(session, str(tmp_path / "m"))
+
+    saved = open_saved(prefix)
+
+    saved.check()
+    assert {(one.name, one.num_bytes) for one in saved.variables} >= {
+        ("w0", 240),
+        ("w1", 240),
+        ("w2", 240),
+    }
+    rows = saved["w1"].find([3, 0])
+    np.testing.assert_array_equal(rows[0].row, numbers[36:48])
+    np.testing.assert_array_equal(rows[1].row, numbers[:12])
+    (chunk,) = saved["w1"].chunks()
+    np.testing.assert_array_equal(chunk.rows, numbers.reshape(5, 12))
+    (chunk,) = saved["s"].chunks()
+    assert chunk.rows.tolist() == [[b"a", b"b" * 9, b""]] * 4
+    for arguments in ([], ["--verify"], ["--table", "w1", "--key", "3"]):
+        assert command.main(["inspect", prefix, *arguments]) == 0
+    assert "w2" not in capsys.readouterr().err
+    content = bytearray(
+        pathlib.Path(f"{prefix}.data-00000-of-00001").read_bytes()
+    )
+    content[-1] ^= 1
+    pathlib.Path(f"{prefix}.data-00000-of-00001").write_bytes(content)
+    with pytest.raises(errors.CheckpointError, match="checksum"):
+        open_saved(prefix).check()
 
 
 def test_a_folder_with_one_file_of_keras_means_that_file(tmp_path):

@@ -19,6 +19,7 @@ import tensorflow as tf
 from tfembed.errors import CheckpointError
 from tfembed.estimator.input_functions import INPUT_STATE
 from tfembed.estimator.slot_names import SlotNamesSaver
+from tfembed.inspection import state_file
 from tfembed.ops import checkpoint as checkpoint_ops
 
 # Another process may be between the files of a checkpoint and the state file
@@ -250,21 +251,25 @@ def differences(
 
 def _fault_of_state(folder: str) -> str | None:
     """Returns what is wrong with a folder that names no checkpoint, if so."""
-    state = os.path.join(folder, "checkpoint")  # noqa: PTH118 - may be gs:
+    state = os.path.join(folder, state_file.NAME)  # noqa: PTH118 - may be gs:
     is_there = tf.io.gfile.exists(state)
     found = _checkpoints_in(folder)
     if not is_there and not found:
         return None
     named = None
-    with contextlib.suppress(ValueError):
-        named = tf.train.get_checkpoint_state(folder)
+    with (
+        contextlib.suppress(tf.errors.OpError),
+        tf.io.gfile.GFile(state, "rb") as file,
+    ):
+        named = state_file.latest_of(file.read(state_file.MOST_BYTES))
     text = f"'{state}', the file that names the latest checkpoint, "
     if not is_there:
         text += "is missing"
     elif named is None:
         text += "is damaged, or cut short"
     else:
-        text += f"names '{named.model_checkpoint_path}', which is not there"
+        path = os.path.join(folder, named)  # noqa: PTH118 - may be gs:
+        text += f"names '{path}', which is not there"
     if not found:
         return (
             f"{text}. No checkpoint lies in the folder. Bring that checkpoint "

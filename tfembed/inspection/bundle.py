@@ -168,6 +168,24 @@ class Bundle:
             parts = list(self._slices(name, entry))
         return Column(name, entry.dtype, entry.shape, parts)
 
+    def stored_bytes(self, name: str) -> int:
+        """Returns the bytes of a tensor in the files, in slices of any form.
+
+        Raises:
+          tfembed.errors.CheckpointError: as in `column`.
+        """
+        entry = self.entry(name)
+        if entry.slices is None:
+            return entry.size
+        slices = [self._slice(name, entry, one)[0] for one in entry.slices]
+        elements = sum(stored.elements for stored in slices)
+        if elements != entry.elements:
+            raise self._damaged(
+                f"tensor '{name}': its slices have {elements} elements of "
+                f"{entry.elements}"
+            )
+        return sum(stored.size for stored in slices)
+
     def scalar(self, name: str) -> bytes | int | float | None:
         """Returns the element of a tensor with one, not sliced; else None."""
         if name not in self:
@@ -191,9 +209,11 @@ class Bundle:
             if entry.slices is None:
                 part = self._part(entry, 0)
                 yield Column(entry.name, entry.dtype, entry.shape, [part])
-            else:
+            elif _cuts_rows_or_columns(entry):
                 for _ in self._slices(entry.name, entry):
                     pass
+            else:
+                self.stored_bytes(entry.name)
 
     def _entry(self, raw: bytes) -> Entry:
         if raw in self._entries:
@@ -269,29 +289,43 @@ class Bundle:
 
     def _slices(self, name: str, entry: Entry) -> Iterator[Part]:
         assert entry.slices is not None
-        next_row = 0
+        if not _cuts_rows_or_columns(entry):
+            raise errors.UnsupportedError(
+                f"Tensor '{name}' of '{self.index.name}' has rank "
+                f"{len(entry.shape)} and is saved in pieces of rows, which this "
+                "reader does not put together. tf.train.load_checkpoint reads it."
+            )
+        row, column, end = 0, 0, 0
         # The slice of the first row wins; slices without elements are skipped.
         for extents in sorted(entry.slices):
             stored, own = self._slice(name, entry, extents)
-            if not math.prod(length for _, length in own):
+            if not stored.elements:
                 continue
-            is_rows = own[1:] == [(0, n) for n in entry.shape[1:]]
-            if not own or not is_rows:
-                raise errors.CheckpointError(
-                    f"Tensor '{name}' of '{self.index.name}' is saved in pieces "
-                    "of rows, which this reader does not put together. "
-                    "tf.train.load_checkpoint reads it."
-                )
-            if own[0][0] != next_row:
+            (first_row, rows), *cut = own
+            if first_row != row or (column and first_row + rows != end):
                 raise self._damaged(
-                    f"tensor '{name}': a slice begins at row {own[0][0]}, and "
-                    f"the one before ends at row {next_row}"
+                    f"tensor '{name}': a slice has the {rows} rows from "
+                    f"{first_row} on, and the one before ends at row {row}"
                 )
-            yield self._part(stored, next_row)
-            next_row += own[0][1]
-        if entry.elements and next_row != entry.shape[0]:
+            end = row + rows
+            if len(cut) != 1 or cut[0] == (0, entry.shape[1]):
+                yield self._part(stored, row)
+                row = end
+                continue
+            first, columns = cut[0]
+            if first != column:
+                raise self._damaged(
+                    f"tensor '{name}': a slice begins at column {first}, and "
+                    f"the one before ends at column {column}"
+                )
+            part = self._part(stored, row)
+            yield dataclasses.replace(part, columns=columns)
+            column += columns
+            if column == entry.shape[1]:
+                row, column = end, 0
+        if entry.elements and (row, column) != (entry.shape[0], 0):
             raise self._damaged(
-                f"tensor '{name}': its slices end at row {next_row} of "
+                f"tensor '{name}': its slices end at row {row} of "
                 f"{entry.shape[0]}"
             )
 
@@ -331,6 +365,17 @@ class Bundle:
         return errors.CheckpointError(
             f"'{self.index.name}' is damaged or cut off: {what}."
         )
+
+
+def _cuts_rows_or_columns(entry: Entry) -> bool:
+    """Whether all slices have whole rows, or are of a matrix."""
+    if not entry.shape:
+        return False
+    return len(entry.shape) == 2 or all(
+        length in (-1, size)
+        for extents in entry.slices or ()
+        for (_, length), size in zip(extents[1:], entry.shape[1:], strict=False)
+    )
 
 
 def _index_texts(data: bytes) -> Iterator[tuple[bytes, bytes]]:

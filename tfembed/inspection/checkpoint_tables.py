@@ -187,12 +187,11 @@ def variables(
         ):
             continue
         entry = bundle.entry(name)
-        size = entry.size if entry.slices is None else bundle.column(name).size
         yield SavedVariable(
             _unescaped(name.removesuffix(_VALUE)),
             entry.dtype,
             entry.shape,
-            size,
+            bundle.stored_bytes(name),
         )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tfembed import errors
 from tfembed.inspection.checksum import crc32c, unmask
 from tfembed.inspection.file_bytes import FileBytes, take_varint
 
-__all__ = ["Column", "Encoding", "Part", "raw_strings"]
+__all__ = ["Column", "Encoding", "Part", "aligned", "raw_strings"]
 
 # The bytes that are read at a time. A part of at most this size is compared
 # with its checksum before any of its rows is returned.
@@ -47,6 +48,8 @@ class Part:
       crc: the checksum of the bytes; None where the file has none.
       first_row, rows: the number of the first row, and the number of rows.
       encoding: the format of the elements.
+      columns: the number of elements of each row that the part has, where
+        other parts have the rest of the same rows; None: whole rows.
     """
 
     file: FileBytes
@@ -56,6 +59,7 @@ class Part:
     first_row: int
     rows: int
     encoding: Encoding
+    columns: int | None = None
 
 
 class Column:
@@ -71,7 +75,8 @@ class Column:
       dtype: TensorFlow's name of the elements' dtype. NumPy receives bfloat16
         as float32, strings as bytes.
       shape: the shape of the tensor; the first dimension counts the rows.
-      parts: the parts of the files that hold the rows.
+      parts: the parts of the files that hold the rows, in their order; parts
+        of the same rows from left to right.
     """
 
     def __init__(
@@ -104,8 +109,8 @@ class Column:
           tfembed.errors.CheckpointError: the bytes do not match their
             checksum.
         """
-        for part in self.parts:
-            yield from self._part_stream(part)
+        for parts in self._by_rows():
+            yield from self._stream_of(parts)
 
     def take(self, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Returns the rows of these numbers, in the order of `rows`.
@@ -116,14 +121,12 @@ class Column:
         order = np.argsort(rows, kind="stable")
         wanted = np.asarray(rows)[order]
         found = []
-        for part in self.parts:
-            begin, end = np.searchsorted(
-                wanted, [part.first_row, part.first_row + part.rows]
-            )
+        for parts in self._by_rows():
+            at = parts[0].first_row
+            begin, end = np.searchsorted(wanted, [at, at + parts[0].rows])
             if begin == end:
                 continue
-            at = part.first_row
-            for block in self._part_stream(part):
+            for block in self._stream_of(parts):
                 b, e = np.searchsorted(wanted, [at, at + len(block)])
                 if b < e:
                     found.append(block[wanted[b:e] - at])
@@ -141,7 +144,9 @@ class Column:
           tfembed.errors.CheckpointError: some bytes do not match.
         """
         for part in self.parts:
-            if part.encoding is Encoding.NUMBERS:
+            if part.columns is not None:
+                self._alone(part).check()
+            elif part.encoding is Encoding.NUMBERS:
                 for _ in self._pieces(part):
                     pass
             elif part.encoding is Encoding.OBJECTS:
@@ -149,6 +154,30 @@ class Column:
             else:
                 for _ in self._part_stream(part):
                     pass
+
+    def _by_rows(self) -> Iterator[list[Part]]:
+        """Yields the parts of the same rows together."""
+        for _, parts in itertools.groupby(self.parts, lambda p: p.first_row):
+            same = list(parts)
+            if same[-1].columns is None:
+                yield from ([part] for part in same)  # Some may have no rows.
+            else:
+                yield same
+
+    def _alone(self, part: Part) -> Column:
+        """Returns a column of a part's elements alone."""
+        assert part.columns is not None
+        whole = dataclasses.replace(part, columns=None, first_row=0)
+        return Column(self.name, self.dtype, (part.rows, part.columns), [whole])
+
+    def _stream_of(self, parts: list[Part]) -> Iterator[np.ndarray[Any, Any]]:
+        """Yields rows, which parts side by side have together."""
+        if parts[0].columns is None:
+            yield from self._part_stream(parts[0])
+            return
+        pieces = {str(i): self._alone(part) for i, part in enumerate(parts)}
+        for _, arrays in aligned(pieces):
+            yield np.concatenate(list(arrays.values()), axis=1)
 
     def _given_dtype(self) -> Any:
         if self.is_of_strings:
@@ -343,6 +372,44 @@ class Column:
             f"'{part.file.name}' is damaged or cut off: tensor '{self.name}': "
             f"{what}."
         )
+
+
+def aligned(
+    columns: Mapping[str, Column],
+) -> Iterator[tuple[int, dict[str, np.ndarray[Any, Any]]]]:
+    """Cuts columns into equal ranges of rows, as many as all have in memory."""
+    # A column of width 0 has no bytes to read.
+    streams = {
+        name: column.stream()
+        for name, column in columns.items()
+        if column.shape[1:] != (0,)
+    }
+    empty = {
+        name: np.zeros((0, 0), np.float32)
+        for name in columns
+        if name not in streams
+    }
+    total = min((column.rows for column in columns.values()), default=0)
+    at_hand: dict[str, np.ndarray[Any, Any]] = {}
+    done = 0
+    while done < total and streams:
+        for name, stream in streams.items():
+            while name not in at_hand or not len(at_hand[name]):
+                block = next(stream, None)
+                if block is None:
+                    raise errors.CheckpointError(
+                        f"'{columns[name].name}' has fewer rows than the columns beside it."
+                    )
+                at_hand[name] = block
+        n = min(len(array) for array in at_hand.values())
+        arrays = {name: array[:n] for name, array in at_hand.items()}
+        arrays |= {name: np.zeros((n, 0), a.dtype) for name, a in empty.items()}
+        yield n, arrays
+        at_hand = {name: array[n:] for name, array in at_hand.items()}
+        done += n
+    for stream in streams.values():  # The end of a stream checks its checksums.
+        for _ in stream:
+            pass
 
 
 def raw_strings(part: Part) -> Iterator[bytes]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import datetime
+import contextlib
 import importlib
 import io
 import os
+import pathlib
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
-from tfembed import errors
+from tfembed import _build_info, errors
 from tfembed.inspection import difference, ranking, table_exports
-from tfembed.inspection.printed_text import printable, shortened
+from tfembed.inspection.printed_text import as_time, printable, shortened
 from tfembed.inspection.reading_progress import ReadingProgress
 from tfembed.inspection.row_pairs import RowDtypes
 from tfembed.inspection.saved_table import FoundRow, Key, SavedTable
@@ -26,7 +28,7 @@ from tfembed.units import as_bytes, as_count, as_number, counted
 
 __all__ = ["main"]
 
-_NOT_THERE, _REFUSED, _INTERRUPTED = 1, 2, 130
+_NOT_THERE, _REFUSED, _FAULT, _INTERRUPTED = 1, 2, 3, 130
 
 _MOST_NAMES = 8
 
@@ -47,7 +49,8 @@ examples:
   tfembed inspect run --table users --to users.parquet
   tfembed inspect run --html report.html
 
-Exit status: 0, 1 where a key is not there, 2 where something cannot be read.
+Exit status: 0, 1 where a key is not there, 2 where something cannot be read
+or written, 3 where tfembed has a fault.
 """
 
 
@@ -60,31 +63,84 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
       The exit status.
     """
-    options = _parser().parse_args(arguments)
+    shows_faults = "--traceback" in (
+        sys.argv if arguments is None else arguments
+    )
+    try:
+        try:
+            return _run(arguments)
+        except Exception:
+            if shows_faults:
+                _say(traceback.format_exc())
+            raise
+    except BrokenPipeError:  # As under `| head`.
+        _drop(sys.stdout)
+        return 0
+    except errors.TfembedError as error:
+        text, status = str(error), _REFUSED
+    except MemoryError:
+        text, status = "there is not enough memory for that.", _REFUSED
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except OSError as error:  # Readers and writers of files have own words.
+        _drop(sys.stdout)
+        reason = error.strerror or str(error)
+        text, status = f"the output cannot be written: {reason}.", _REFUSED
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        text, status = (
+            f"a fault of tfembed: {type(error).__name__}: {error} "
+            f"({pathlib.Path(place.filename).name}:{place.lineno}). Please report "
+            "it, with what --traceback prints.",
+            _FAULT,
+        )
+    _say(f"tfembed: {printable(text)}\n")
+    return status
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Reads the arguments and does what they ask; returns the exit status."""
+    if sys.stdout is None:
+        raise errors.ArgumentError(
+            "The standard output is closed; open it, as by `> FILE`."
+        )
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # Keys may be of any script.
             stream.reconfigure(errors="backslashreplace")
     try:
+        options = _parser().parse_args(arguments)
         with ReadingProgress():
-            status = _inspect(options)
+            return _inspect(options)
+    finally:
         sys.stdout.flush()
-        return status
-    except BrokenPipeError:  # As under `| head`.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except errors.TfembedError as error:
-        sys.stderr.write(f"tfembed: {printable(str(error))}\n")
-        return _REFUSED
-    except MemoryError:
-        sys.stderr.write("tfembed: there is not enough memory for that.\n")
-        return _REFUSED
-    except KeyboardInterrupt:
-        return _INTERRUPTED
+
+
+def _say(text: str) -> None:
+    """Writes on stderr, if that is open."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        _drop(sys.stderr)
+
+
+def _drop(stream: TextIO) -> None:
+    """Lets Python write what a stream still has to nowhere as it exits."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tfembed", description="Looks into the tables of tfembed."
+    )
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"tfembed {_build_info.VERSION}, for TensorFlow "
+        f"{_build_info.TENSORFLOW_VERSION}",
     )
     commands = parser.add_subparsers(metavar="command", required=True)
     inspect = commands.add_parser(
@@ -150,6 +206,11 @@ def _parser() -> argparse.ArgumentParser:
         "--dtype",
         default="float32",
         help="of the rows in raw files without a manifest (float32)",
+    )
+    inspect.add_argument(
+        "--traceback",
+        action="store_true",
+        help="show where an error came from, for a report of a fault",
     )
     return parser
 
@@ -271,7 +332,7 @@ def _title(saved: SavedTables) -> str:
     elif saved.number is not None:
         parts.append(f"number {saved.number}")
     parts.append(f"{counted(len(saved), 'table')} of {as_bytes(size)}")
-    parts.append(f"written {_time(saved.modified)}")
+    parts.append(f"written {as_time(saved.modified)}")
     return printable(f"{saved.path}: {', '.join(parts)}")
 
 
@@ -424,15 +485,8 @@ def _noted(table: SavedTable, counter: float) -> str:
     if table.counters == "steps_ago":
         return f"{counted(number, 'training step')} ago"
     if table.counters == "seconds_since_1970":
-        return f"touched {_time(number)}"
+        return f"touched {as_time(number)}"
     return printable(f"{number} {table.counters}")
-
-
-def _time(seconds: float) -> str:
-    try:
-        return f"{datetime.datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"
-    except (OverflowError, ValueError, OSError):
-        return f"at second {seconds:.0f} since 1970"
 
 
 def _show_top(saved: SavedTables, options: argparse.Namespace) -> int:

@@ -212,7 +212,11 @@ def _add_moved(
     )
     # A NaN differs from itself, but such a row has not moved.
     are_same = (before == after) | (np.isnan(before) & np.isnan(after))
-    differ, distances = differ[~are_same.all(1)], norms(after - before)
+    # An infinity less itself is no number, though such an element has not moved.
+    moves = np.subtract(
+        after, before, out=np.zeros_like(after), where=~are_same
+    )
+    differ, distances = differ[~are_same.all(1)], norms(moves)
     distances = distances[~are_same.all(1)]
     distances = np.where(np.isnan(distances), np.inf, distances)
     unchanged = len(keys) - len(differ)

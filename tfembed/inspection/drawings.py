@@ -7,10 +7,11 @@ are the page's CSS variables: `--s0`, `--s1` and so on for series.
 from __future__ import annotations
 
 import dataclasses
-import html
 import itertools
 import math
 from collections.abc import Sequence
+
+from tfembed.inspection.printed_text import markup
 
 __all__ = ["Bar", "Line", "bars", "columns", "lines", "nice_steps"]
 
@@ -48,14 +49,24 @@ class Line:
     points: tuple[tuple[float, float, str], ...]
 
 
-def nice_steps(top: float, count: int = 4) -> list[float]:
-    """Returns about `count` round numbers from 0 to `top` or a little more."""
+def nice_steps(
+    top: float, count: int = 4, *, least: float = 0.0
+) -> list[float]:
+    """Returns about `count` round numbers from 0 to `top` or a little more.
+
+    Args:
+      top: the largest number to show.
+      count: how many steps there are, about.
+      least: the smallest step; 1 for counts, which have no fractions.
+    """
     if not 0 < top < math.inf:
         return [0.0, 1.0]
-    raw = top / count
+    raw = max(top / count, least)
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(
-        m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * 0.999
+        m * power
+        for m in (1, 2, 2.5, 5, 10)
+        if m * power >= raw * 0.999 and (not least or m * power % least == 0)
     )
     number = math.ceil(top / step - 1e-9)
     return [step * i for i in range(number + 1)]
@@ -81,7 +92,7 @@ def columns(
     for i, (count, text) in enumerate(zip(counts, says, strict=True)):
         y = _y(count, top)
         body.append(
-            f'<g class="mark"><title>{html.escape(text)}</title>'
+            f'<g class="mark"><title>{markup(text)}</title>'
             f'<rect class="hit" x="{i * wide:.3f}%" y="{_HEAD}" '
             f'width="{wide:.3f}%" height="{_HEIGHT - _HEAD}"/>'
             f'<rect class="column" x="{i * wide:.3f}%" y="{y:.1f}" '
@@ -114,7 +125,7 @@ def lines(
         for (x, y), (_, _, text) in zip(places, line.points, strict=True):
             body.append(
                 f'<circle class="point" fill="{colour}" cx="{x:.2f}%" '
-                f'cy="{y:.1f}" r="4"><title>{html.escape(text)}</title></circle>'
+                f'cy="{y:.1f}" r="4"><title>{markup(text)}</title></circle>'
             )
     return _plot("".join(body), ticks, heights)
 
@@ -136,12 +147,12 @@ def bars(rows: Sequence[Bar]) -> str:
                     f'fill="var(--s{colour % COLOURS})"/>'
                 )
             at += wide
-        label = html.escape(row.label)
+        label = markup(row.label)
         shown.append(
             f'<div class="label" title="{label}">{label}</div>'
             f'<svg class="track" height="14" aria-hidden="true">'
             f"{''.join(parts)}</svg>"
-            f'<div class="number">{html.escape(row.text)}</div>'
+            f'<div class="number">{markup(row.text)}</div>'
         )
     return f'<div class="bars">{"".join(shown)}</div>'
 
@@ -164,7 +175,7 @@ def _plot(
         )
         labels.append(
             f'<text x="100%" y="{y + 4:.1f}" text-anchor="end">'
-            f"{html.escape(text)}</text>"
+            f"{markup(text)}</text>"
         )
     feet = []
     for place, text in ticks:
@@ -173,7 +184,7 @@ def _plot(
         )
         feet.append(
             f'<text x="{100 * place:.2f}%" y="{_HEIGHT + 17}" '
-            f'text-anchor="{anchor}">{html.escape(text)}</text>'
+            f'text-anchor="{anchor}">{markup(text)}</text>'
         )
     size = f'height="{_HEIGHT + _FOOT}"'
     return (

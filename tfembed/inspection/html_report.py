@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import html
 import math
 import os
 import pathlib
@@ -14,7 +12,7 @@ import numpy as np
 from tfembed import errors
 from tfembed.inspection import drawings, ranking
 from tfembed.inspection.drawings import Bar, Line
-from tfembed.inspection.printed_text import printable_key
+from tfembed.inspection.printed_text import as_time, markup, printable_key
 from tfembed.inspection.row_survey import Histogram, RowSurvey, survey
 from tfembed.inspection.saved_table import SavedTable
 from tfembed.inspection.saved_tables import (
@@ -22,6 +20,7 @@ from tfembed.inspection.saved_tables import (
     checkpoints_of,
     open_saved,
 )
+from tfembed.inspection.written_file import place_of, written_file
 from tfembed.units import as_bytes, as_count, as_number, as_share, counted
 
 __all__ = ["write"]
@@ -116,34 +115,21 @@ def write(
     tables = list(saved.values()) if table is None else [saved[table]]
     if not tables:
         raise errors.MissingTableError(f"'{saved.path}' has no table.")
-    target = pathlib.Path(path)
-    if target.is_dir():
-        raise errors.ArgumentError(
-            f"'{target}' is a folder; give the path of a file."
-        )
-    if not target.parent.is_dir():
-        raise errors.ArgumentError(f"There is no folder '{target.parent}'.")
+    place_of(path)  # Before the tables are read.
     page = "".join(_page(saved, tables))
-    pending = target.with_name(f".{target.name}.new")
-    try:
-        pending.write_text(page, encoding="utf-8", errors="backslashreplace")
-        pending.replace(target)
-    except OSError as error:
-        raise errors.ArgumentError(
-            f"'{target}' cannot be written: {error.strerror}."
-        ) from error
+    with written_file(path) as written:
+        written.write_text(page, encoding="utf-8", errors="backslashreplace")
 
 
 def _page(saved: SavedTables, tables: Sequence[SavedTable]) -> Iterator[str]:
-    title = html.escape(pathlib.Path(saved.path).name)
+    title = markup(pathlib.Path(saved.path).name)
     yield (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{title}: tables</title><style>{_STYLE}</style></head><body><main>"
     )
-    yield f"<h1>{html.escape(saved.path)}</h1>"
-    when = datetime.datetime.fromtimestamp(saved.modified)
-    yield f"<p>{html.escape(saved.kind)}, written {when:%Y-%m-%d %H:%M}</p>"
+    yield f"<h1>{markup(saved.path)}</h1>"
+    yield f"<p>{saved.kind}, written {as_time(saved.modified)}</p>"
     rows = sum(table.num_rows for table in tables)
     size = sum(table.total_bytes for table in tables)
     tiles = [_counted("table", len(tables)), _counted("row", rows)]
@@ -166,8 +152,8 @@ def _page(saved: SavedTables, tables: Sequence[SavedTable]) -> Iterator[str]:
 
 def _tiles(tiles: Sequence[tuple[str, str]]) -> str:
     shown = "".join(
-        f'<div class="tile"><b>{html.escape(text)}</b>'
-        f"<span>{html.escape(name)}</span></div>"
+        f'<div class="tile"><b>{markup(text)}</b>'
+        f"<span>{markup(name)}</span></div>"
         for name, text in tiles
     )
     return f'<div class="tiles">{shown}</div>'
@@ -180,8 +166,10 @@ def _counted(noun: str, number: int) -> tuple[str, str]:
 
 
 def _card(title: str, body: str, note: str = "") -> str:
-    foot = f"<p>{html.escape(note)}</p>" if note else ""
-    return f'<section class="card"><h3>{html.escape(title)}</h3>{body}{foot}</section>'
+    foot = f"<p>{markup(note)}</p>" if note else ""
+    return (
+        f'<section class="card"><h3>{markup(title)}</h3>{body}{foot}</section>'
+    )
 
 
 def _overview(tables: Sequence[SavedTable]) -> str:
@@ -196,8 +184,8 @@ def _overview(tables: Sequence[SavedTable]) -> str:
             table.rule or "",
             as_bytes(table.total_bytes),
         ]
-        name = f'<a href="#t{i}">{html.escape(table.name)}</a>'
-        others = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+        name = f'<a href="#t{i}">{markup(table.name)}</a>'
+        others = "".join(f"<td>{markup(cell)}</td>" for cell in cells)
         lines.append(f"<tr><td>{name}</td>{others}</tr>")
     names = "".join(f"<th>{name}</th>" for name in head)
     return _card(
@@ -230,7 +218,7 @@ def _bytes_by_kind(tables: Sequence[SavedTable]) -> str:
 def _legend(names: Sequence[tuple[str, int]]) -> str:
     shown = "".join(
         f'<span><i style="background:var(--s{number % drawings.COLOURS})"></i>'
-        f"{html.escape(name)}</span>"
+        f"{markup(name)}</span>"
         for name, number in names
     )
     return f'<div class="legend">{shown}</div>'
@@ -293,14 +281,12 @@ def _times(
     times = [one.modified for one in found]
     if len(set(times)) < 2:
         return lambda at: f"{at:.0f}", [float(i) for i in range(len(found))]
-    return (
-        lambda at: f"{datetime.datetime.fromtimestamp(at):%Y-%m-%d %H:%M}",
-        times,
-    )
+    return as_time, times
 
 
 def _count_heights(top: float) -> list[tuple[float, str]]:
-    return [(step, _short(step)) for step in drawings.nice_steps(top)]
+    steps = drawings.nice_steps(top, least=1)
+    return [(step, _short(step)) for step in steps]
 
 
 def _short(number: float) -> str:
@@ -312,9 +298,9 @@ def _short(number: float) -> str:
 
 
 def _section(table: SavedTable, number: int, now: float) -> Iterator[str]:
-    yield f'<h2 id="t{number}">{html.escape(table.name)}</h2>'
+    yield f'<h2 id="t{number}">{markup(table.name)}</h2>'
     found = survey(table, now)
-    yield f"<p>{html.escape(_description(table))}</p>"
+    yield f"<p>{markup(_description(table))}</p>"
     yield _tiles(_table_tiles(table, found))
     cards = [
         _norms(found.norms),
@@ -428,7 +414,7 @@ def _duration(seconds: int) -> str:
 
 
 def _shards(found: RowSurvey) -> str:
-    if not found.shards or not sum(found.shards):
+    if not sum(found.shards):
         return ""
     mean = sum(found.shards) / len(found.shards)
     rows = [
@@ -437,11 +423,6 @@ def _shards(found: RowSurvey) -> str:
     ]
     largest = max(found.shards)
     note = f"The largest has {100 * (largest / mean - 1):.1f} % over the mean."
-    if not found.are_saved_shards:
-        note = (
-            f"As {len(rows)} shards would share the keys by their remainder; the "
-            f"file does not say how many there were. {note}"
-        )
     return _card("Balance of shards", drawings.bars(rows), note)
 
 
@@ -477,15 +458,12 @@ def _hottest(table: SavedTable) -> str:
             texts = [f"{counted(int(s), 'step')} ago" for s in lengths]
             lengths = [0.0] * len(best)
         elif table.counters == "seconds_since_1970":
-            texts = [
-                f"{datetime.datetime.fromtimestamp(s):%Y-%m-%d %H:%M:%S}"
-                for s in lengths
-            ]
+            texts = [as_time(s) for s in lengths]
             lengths = [0.0] * len(best)
     if not any(lengths):
         lines = "".join(
-            f"<tr><td>{html.escape(printable_key(one.key))}</td>"
-            f"<td>{html.escape(text)}</td></tr>"
+            f"<tr><td>{markup(printable_key(one.key))}</td>"
+            f"<td>{markup(text)}</td></tr>"
             for one, text in zip(best, texts, strict=True)
         )
         return _card(title, f'<table class="short">{lines}</table>', note)

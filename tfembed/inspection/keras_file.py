@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import lzma
 import pathlib
 import re
 import struct
@@ -26,6 +27,20 @@ __all__ = ["LayerBundle", "check_archive", "in_archive", "in_hdf5"]
 
 _ROWS = "rows"
 _MOST_CONFIG_BYTES = 64 << 20
+
+# The errors that reading a damaged archive raises, RuntimeError for one that is
+# encrypted.
+_DAMAGES = (
+    OSError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,10 +69,8 @@ def in_archive(path: pathlib.Path) -> list[LayerBundle]:
         with zipfile.ZipFile(path) as archive:
             members = {one.filename: one for one in archive.infolist()}
             config = _config(archive, members)
-    except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise errors.CheckpointError(
-            f"'{path}' is damaged or cut off: {error}."
-        ) from None
+    except _DAMAGES as error:
+        raise _damaged(path, error) from None
     found = []
     for name in sorted(members):
         folder, _, file = name.rpartition("/")
@@ -82,14 +95,19 @@ def check_archive(path: pathlib.Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
-    except (OSError, zipfile.BadZipFile, EOFError, zlib.error) as error:
-        raise errors.CheckpointError(
-            f"'{path}' is damaged or cut off: {error}."
-        ) from None
+    except _DAMAGES as error:
+        raise _damaged(path, error) from None
     if damaged is not None:
         raise errors.CheckpointError(
             f"'{path}' is damaged: the checksum of '{damaged}' is wrong."
         )
+
+
+def _damaged(path: pathlib.Path, error: Exception) -> errors.CheckpointError:
+    """Puts the error of a reader of archives into words."""
+    if isinstance(error, errors.CheckpointError):
+        return error
+    return errors.CheckpointError(f"'{path}' is damaged or cut off: {error}.")
 
 
 def in_hdf5(path: pathlib.Path) -> list[LayerBundle]:
@@ -120,12 +138,8 @@ def in_hdf5(path: pathlib.Path) -> list[LayerBundle]:
     try:
         with h5py.File(path, "r") as file:
             file.visititems(visit)
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
-        if isinstance(error, errors.TfembedError):
-            raise
-        raise errors.CheckpointError(
-            f"'{path}' is damaged or cut off: {error}."
-        ) from None
+    except (*_DAMAGES, ArithmeticError, LookupError, TypeError) as error:
+        raise _damaged(path, error) from None
     found = []
     for folder, of_layer in sorted(arrays.items()):
         files = {
@@ -180,6 +194,8 @@ def _member(path: pathlib.Path, member: zipfile.ZipInfo) -> FileBytes:
             f"'{name}' is compressed; Keras stores files as they are. Unpack "
             "the archive and give the path of its 'rows.index'."
         )
+    if member.flag_bits & 1:
+        raise errors.CheckpointError(f"'{name}' is encrypted.")
     archive = FileBytes(path)
     head = archive.read(member.header_offset, 30)
     name_size, extra_size = struct.unpack("<HH", head[26:30])
@@ -196,8 +212,10 @@ def _config(
         return {}
     try:
         config = json.loads(archive.read(member))
-    except ValueError:
-        return {}
+    except (ValueError, RecursionError) as error:
+        raise errors.CheckpointError(
+            f"'{archive.filename}' is damaged: its config.json is no JSON: {error}."
+        ) from None
     counts: dict[str, int] = {}
     found = {}
     for layer in _layers(config):

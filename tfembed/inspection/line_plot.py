@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tfembed.inspection.printed_text import markup
 from tfembed.units import as_number
 
 __all__ = ["Line", "line_plot"]
@@ -53,8 +53,8 @@ def line_plot(title: str, lines: Sequence[Line]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" font-size="12" '
         f'font-family="sans-serif" width="{width}" '
         f'height="{_TOP + _HEIGHT + _BOTTOM}">',
-        f"<title>{html.escape(title)}</title>",
-        f'<text x="{_LEFT}" y="18" font-weight="bold">{html.escape(title)}</text>',
+        f"<title>{markup(title)}</title>",
+        f'<text x="{_LEFT}" y="18" font-weight="bold">{markup(title)}</text>',
     ]
     for tick in ticks_y:
         y = _TOP + _HEIGHT * (1 - tick / most_y)
@@ -83,7 +83,7 @@ def line_plot(title: str, lines: Sequence[Line]) -> str:
             'stroke-width="1.5"/>',
             f'<line x1="{legend}" x2="{legend + 18}" y1="{y - 4}" y2="{y - 4}" '
             f'stroke="{colour}" stroke-width="2"/>',
-            f'<text x="{legend + 24}" y="{y}">{html.escape(line.name)}</text>',
+            f'<text x="{legend + 24}" y="{y}">{markup(line.name)}</text>',
         ]
     return "".join([*parts, "</svg>"])
 

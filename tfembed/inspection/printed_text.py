@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["printable", "printable_key", "shortened"]
+import datetime
+import html
+
+__all__ = ["as_time", "markup", "printable", "printable_key", "shortened"]
 
 _MOST_CHARACTERS = 60
 
@@ -13,6 +16,19 @@ def printable(text: str) -> str:
         c if c.isprintable() else c.encode("unicode_escape").decode()
         for c in text
     )
+
+
+def markup(text: str) -> str:
+    """Returns a text for an HTML page, on one line and escaped."""
+    return html.escape(printable(text))
+
+
+def as_time(seconds: float) -> str:
+    """Formats a time, given in seconds since 1970, in the local time zone."""
+    try:
+        return f"{datetime.datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):  # After the year 9999.
+        return f"at second {seconds:.0f} since 1970"
 
 
 def shortened(text: str) -> str:

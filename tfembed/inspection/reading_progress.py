@@ -31,7 +31,7 @@ class ReadingProgress:
 
     def __enter__(self) -> None:
         pause = _pause()
-        if pause >= 0 and sys.stderr.isatty():
+        if pause >= 0 and sys.stderr is not None and sys.stderr.isatty():
             self._thread = threading.Thread(
                 target=self._tell, args=(max(pause, 0.01),), daemon=True
             )

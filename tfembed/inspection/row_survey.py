@@ -18,9 +18,6 @@ _LOW_BITS = 52 - 10
 _FIRST_BIN = (1023 - 64) << 10
 _BINS = 256 << 10
 
-# The number of shards over which keys are spread to see how even they are.
-SHARDS = 8
-
 
 class Histogram:
     """Counts numbers from 0 up, in bins of about a thousandth of their values.
@@ -82,17 +79,14 @@ class RowSurvey:
         times.
       untrained: the number of rows whose slots all have initial values; None
         without slots, or where the file does not have the initial values.
-      shards: the rows of each shard of the file, or of `SHARDS` shards by the
-        keys' remainder; empty where keys are strings and the file has no
-        shards.
-      are_saved_shards: whether `shards` are those of the file.
+      shards: the rows of each shard of the file; empty where it has none, or
+        one.
     """
 
     norms: Histogram | None
     counters: tuple[int, ...]
     untrained: int | None
     shards: tuple[int, ...]
-    are_saved_shards: bool
 
 
 def survey(table: SavedTable, now: float) -> RowSurvey:
@@ -110,7 +104,6 @@ def survey(table: SavedTable, now: float) -> RowSurvey:
     has_starts = bool(starts) and set(starts) == set(table.slot_widths)
     of_norms = Histogram()
     powers = np.zeros(65, np.int64)
-    dealt = np.zeros(SHARDS, np.int64)
     untrained = 0
     for chunk in table.chunks():
         if has_norms:
@@ -119,23 +112,12 @@ def survey(table: SavedTable, now: float) -> RowSurvey:
             powers += _powers(table, chunk.counters, now)
         if has_starts:
             untrained += _untrained(chunk, starts)
-        if chunk.keys.dtype != object:
-            dealt += np.bincount(chunk.keys % SHARDS, minlength=SHARDS)
     last = int(np.flatnonzero(powers)[-1]) + 1 if powers.any() else 0
-    has_shards = len(table.shard_sizes) > 1
-    is_dealt = table.key_dtype != "string" and not table.has_vocabulary
     return RowSurvey(
         norms=of_norms if has_norms else None,
         counters=tuple(powers[:last].tolist()),
         untrained=untrained if has_starts else None,
-        shards=(
-            table.shard_sizes
-            if has_shards
-            else tuple(dealt.tolist())
-            if is_dealt
-            else ()
-        ),
-        are_saved_shards=has_shards,
+        shards=table.shard_sizes if len(table.shard_sizes) > 1 else (),
     )
 
 

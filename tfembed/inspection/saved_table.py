@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tfembed import errors
-from tfembed.inspection.column import Column
+from tfembed.inspection.column import Column, aligned
 
 __all__ = [
     "NO_NAME",
@@ -161,7 +161,7 @@ class SavedTable:
                 yield self._chunk(first, n, {})
             return
         first = 0
-        for n, arrays in _aligned({name: self.columns[name] for name in names}):
+        for n, arrays in aligned({name: self.columns[name] for name in names}):
             yield self._chunk(first, n, arrays)
             first += n
 
@@ -281,44 +281,6 @@ class SavedTable:
             },
             arrays.get("counters"),
         )
-
-
-def _aligned(
-    columns: Mapping[str, Column],
-) -> Iterator[tuple[int, dict[str, Array]]]:
-    """Cuts columns into equal ranges of rows, as many as all have in memory."""
-    # A column of width 0 has no bytes to read.
-    streams = {
-        name: column.stream()
-        for name, column in columns.items()
-        if column.shape[1:] != (0,)
-    }
-    empty = {
-        name: np.zeros((0, 0), np.float32)
-        for name in columns
-        if name not in streams
-    }
-    total = min((column.rows for column in columns.values()), default=0)
-    at_hand: dict[str, Array] = {}
-    done = 0
-    while done < total and streams:
-        for name, stream in streams.items():
-            while name not in at_hand or not len(at_hand[name]):
-                block = next(stream, None)
-                if block is None:
-                    raise errors.CheckpointError(
-                        f"'{columns[name].name}' has fewer rows than the keys."
-                    )
-                at_hand[name] = block
-        n = min(len(array) for array in at_hand.values())
-        arrays = {name: array[:n] for name, array in at_hand.items()}
-        arrays |= {name: np.zeros((n, 0), a.dtype) for name, a in empty.items()}
-        yield n, arrays
-        at_hand = {name: array[n:] for name, array in at_hand.items()}
-        done += n
-    for stream in streams.values():  # The end of a stream checks its checksums.
-        for _ in stream:
-            pass
 
 
 # The name of a `dynamic_embedding.Variable` that the program did not name.

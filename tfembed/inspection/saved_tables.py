@@ -11,6 +11,7 @@ table in memory:
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -19,7 +20,12 @@ import stat
 from collections.abc import Iterator, Mapping
 
 from tfembed import errors
-from tfembed.inspection import checkpoint_tables, keras_file, row_pairs
+from tfembed.inspection import (
+    checkpoint_tables,
+    keras_file,
+    row_pairs,
+    state_file,
+)
 from tfembed.inspection.bundle import Bundle
 from tfembed.inspection.checkpoint_tables import SavedVariable
 from tfembed.inspection.file_bytes import FileBytes
@@ -250,10 +256,11 @@ def open_saved(
 
 def checkpoints_of(folder: str | os.PathLike[str]) -> list[str]:
     """Returns the prefixes of all checkpoints in a folder, the oldest first."""
-    found = [
-        (path.stat().st_mtime, _number(path.stem), str(path.with_suffix("")))
-        for path in pathlib.Path(folder).glob("*.index")
-    ]
+    found = []
+    for path in pathlib.Path(folder).glob("*.index"):
+        with contextlib.suppress(OSError):  # A link that ends nowhere.
+            prefix = str(path.with_suffix(""))
+            found.append((path.stat().st_mtime, _number(path.stem), prefix))
     return [prefix for *_, prefix in sorted(found)]
 
 
@@ -319,25 +326,22 @@ def _latest(folder: pathlib.Path) -> pathlib.Path | None:
     Raises:
       tfembed.errors.CheckpointError: the file names none of the checkpoints.
     """
-    state = folder / "checkpoint"
+    state = folder / state_file.NAME
     found = checkpoints_of(folder)
     if not state.is_file():
         return pathlib.Path(found[-1]) if found else None
     with state.open("rb") as file:
-        match = re.search(
-            rb'^model_checkpoint_path: "([^"]*)"', file.read(1 << 20), re.M
-        )
-    named = "no checkpoint"
-    if match:
-        name = match[1].decode(errors="replace")
-        prefix = folder / name.encode().decode("unicode_escape", "replace")
+        name = state_file.latest_of(file.read(state_file.MOST_BYTES))
+    fault = "is damaged, or cut short"
+    if name is not None:
+        prefix = folder / name
         if prefix.with_name(f"{prefix.name}.index").exists():
             return prefix
-        named = f"'{prefix}', which is not there"
+        fault = f"names '{prefix}', which is not there"
     if found:
         raise errors.CheckpointError(
-            f"'{state}', the file that names the latest checkpoint, names "
-            f"{named}. Name one of those in the folder: {found[-10:]}."
+            f"'{state}', the file that names the latest checkpoint, {fault}. "
+            f"Name one of those in the folder: {found[-10:]}."
         )
     return None
 

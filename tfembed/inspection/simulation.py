@@ -21,6 +21,7 @@ from tfembed.inspection.line_plot import Line, line_plot
 from tfembed.inspection.saved_table import SavedTable
 from tfembed.inspection.saved_tables import open_saved
 from tfembed.inspection.text_tables import TextTable
+from tfembed.inspection.written_file import written_file
 from tfembed.ops import table as table_ops
 from tfembed.policies import (
     CountAdmission,
@@ -121,14 +122,19 @@ class Simulation:
         return self._table().to_html() + self._plot()
 
     def save_html(self, path: str | os.PathLike[str]) -> None:
-        """Writes the table and the plot as an HTML page."""
+        """Writes the table and the plot as an HTML page, whole or not at all.
+
+        Raises:
+          tfembed.errors.ArgumentError: the page cannot be written there.
+        """
         page = (
             '<!DOCTYPE html><html><head><meta charset="utf-8"><title>'
             f"{html.escape(self._title())}</title><style>body{{font-family:"
             "sans-serif;margin:2em}td,th{padding:0.2em 0.8em}</style></head>"
             f"<body>{self._repr_html_()}</body></html>"
         )
-        pathlib.Path(path).write_text(page, encoding="utf-8")
+        with written_file(path) as written:
+            written.write_text(page, encoding="utf-8")
 
     def _title(self) -> str:
         source = f"{self.ids:,} rows of a table"

@@ -10,7 +10,6 @@ import json
 import os
 import pathlib
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 
 from tfembed import errors
 from tfembed.inspection.saved_table import Array, Chunk, SavedTable
+from tfembed.inspection.written_file import written_file
 from tfembed.optional_packages import optional
 
 __all__ = ["KINDS", "export"]
@@ -52,7 +52,7 @@ def export(
       tfembed.errors.ArgumentError: the path has another end, or exists
         already.
       tfembed.errors.UnsupportedError: pyarrow is not installed, or the format
-        cannot hold the table.
+        cannot hold the table, as a CSV file holds no text that is not UTF-8.
       tfembed.errors.CheckpointError: the table's file is damaged.
     """
     text = os.fspath(path)
@@ -63,31 +63,11 @@ def export(
             f"A table is written to a path that ends in {', '.join(KINDS)}; got "
             f"'{text}'."
         )
-    if target.exists():
-        raise errors.ArgumentError(
-            f"'{text}' is there already. Remove it, or give another path."
-        )
-    if not target.parent.is_dir():
-        raise errors.ArgumentError(f"There is no folder '{target.parent}'.")
     if end == "/" and limit is None:
         limit = _PROJECTOR_ROWS
     limit = table.num_rows if limit is None else min(limit, table.num_rows)
-    try:
-        folder = tempfile.mkdtemp(prefix=".tfembed-", dir=target.parent)
-    except OSError as error:
-        raise errors.ArgumentError(
-            f"'{text}' cannot be written: {error.strerror}."
-        ) from error
-    try:
-        written = pathlib.Path(folder) / "written"
+    with written_file(target, replaces=False) as written:
         KINDS[end](table, written, limit)
-        written.rename(target)
-    except OSError as error:
-        raise errors.ArgumentError(
-            f"'{text}' cannot be written: {error.strerror}."
-        ) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return limit
 
 
@@ -259,9 +239,26 @@ def _lines(chunk: Chunk) -> Iterator[list[Any]]:
 
 def _text(value: Any) -> str:
     """Formats a number so that it reads back exactly; bytes as text."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    return str(value)
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise errors.UnsupportedError(
+            f"{value!r} is not UTF-8, which a '.csv' file cannot hold; use "
+            "'.parquet' or '.npz'."
+        ) from None
+
+
+def _label(key: Any) -> str:
+    r"""Returns a key on one line: `\xff` for a byte, `\\xff` for that text."""
+    if isinstance(key, bytes):
+        key = key.decode("utf-8", "surrogateescape")
+    text = json.dumps(str(key), ensure_ascii=False)[1:-1]
+    return "".join(
+        f"\\x{ord(c) - 0xDC00:02x}" if "\udc80" <= c <= "\udcff" else c
+        for c in text
+    )
 
 
 def _write_projector(table: SavedTable, path: pathlib.Path, limit: int) -> None:
@@ -282,7 +279,7 @@ def _write_projector(table: SavedTable, path: pathlib.Path, limit: int) -> None:
             np.savetxt(text, chunk.rows, "%.9g", "\t")
             tensors.write(text.getvalue())
             for i, key in enumerate(chunk.keys.tolist()):
-                label = json.dumps(_text(key), ensure_ascii=False)[1:-1]
+                label = _label(key)
                 if chunk.counters is not None:
                     label += f"\t{chunk.counters[i]}"
                 labels.write(f"{label or ' '}\n")

@@ -28,6 +28,7 @@ from tfembed.inspection.table_health import (
     hottest_rows,
     spread_rows,
 )
+from tfembed.inspection.written_file import written_file
 from tfembed.tables import HashTable
 
 __all__ = ["TableMonitor", "write_projector"]
@@ -243,11 +244,11 @@ def write_projector(
         if values is None or values.size == 0:
             continue
         stem = _stem(found.name, written)
-        np.savetxt(path / f"{stem}.tsv", values, "%.7g", "\t")
+        with written_file(path / f"{stem}.tsv") as file:
+            np.savetxt(file, values, "%.7g", "\t")
         labels = "".join(f"{_label(key)}\n" for key in keys)
-        (path / f"{stem}_keys.tsv").write_text(
-            labels, encoding="utf-8", errors="backslashreplace"
-        )
+        with written_file(path / f"{stem}_keys.tsv") as file:
+            file.write_text(labels, "utf-8", "backslashreplace")
         entries.append(
             f'embeddings {{\n  tensor_name: "{stem}"\n'
             f"  tensor_shape: {values.shape[0]}\n"
@@ -256,9 +257,8 @@ def write_projector(
             f'  metadata_path: "{stem}_keys.tsv"\n}}\n'
         )
         written.append(stem)
-    (path / "projector_config.pbtxt").write_text(
-        "".join(entries), encoding="utf-8"
-    )
+    with written_file(path / "projector_config.pbtxt") as file:
+        file.write_text("".join(entries), encoding="utf-8")
     return written
 
 
