@@ -12,7 +12,13 @@ from tfembed.inspection.bundle import Bundle
 from tfembed.inspection.column import Column
 from tfembed.inspection.saved_table import NO_NAME, SavedTable
 
-__all__ = ["SavedVariable", "tables", "variable_as_table", "variables"]
+__all__ = [
+    "SavedVariable",
+    "column_as_table",
+    "tables",
+    "variable_as_table",
+    "variables",
+]
 
 _FORMAT = "tfembed.hash_table"
 _VERSIONS = ("1", "2", "3")  # Drafts called the same layout 2 and 3.
@@ -199,8 +205,13 @@ def variable_as_table(bundle: Bundle, name: str) -> SavedTable | None:
     """Returns a variable of rank 2 as a table of ids from 0, or None."""
     for tensor in (f"{name}{_VALUE}", name):
         if tensor in bundle and len(bundle.entry(tensor).shape) == 2:
-            return _static_table(name, bundle.column(tensor), {})
+            return column_as_table(name, bundle.column(tensor))
     return None
+
+
+def column_as_table(name: str, column: Column) -> SavedTable:
+    """Returns a tensor of rank 2 as a table of ids from 0."""
+    return _static_table(name, column, {})
 
 
 def _hash_table_stems(bundle: Bundle) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ the bytes uncompressed, so that a table is read in place without unpacking.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import lzma
 import pathlib
@@ -19,14 +20,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfembed import errors
-from tfembed.inspection.bundle import Bundle
+from tfembed.inspection.bundle import DTYPES, Bundle
+from tfembed.inspection.column import Column, Encoding, Part
 from tfembed.inspection.file_bytes import FileBytes
 from tfembed.optional_packages import optional
 
-__all__ = ["LayerBundle", "check_archive", "in_archive", "in_hdf5"]
+__all__ = ["LayerBundle", "arrays", "check_archive", "in_archive", "in_hdf5"]
 
 _ROWS = "rows"
 _MOST_CONFIG_BYTES = 64 << 20
+_WEIGHTS = "model.weights.h5"
+_TABLE_FILE = re.compile(r"(.*)/(rows\.[^/|]+)\|(\d+)", re.DOTALL)
+
+# The bytes of a number, by the name of its dtype.
+_SIZES = {name: size for name, size in DTYPES.values() if size}
 
 # The errors that reading a damaged archive raises, RuntimeError for one that is
 # encrypted.
@@ -121,7 +128,7 @@ def in_hdf5(path: pathlib.Path) -> list[LayerBundle]:
     arrays: dict[str, dict[str, dict[int, tuple[int, int]]]] = {}
 
     def visit(name: str, item: Any) -> None:
-        match = re.fullmatch(r"(.*)/(rows\.[^/|]+)\|(\d+)", name)
+        match = _TABLE_FILE.fullmatch(name)
         if match is None or not hasattr(item, "shape"):
             return
         offset = item.id.get_offset()
@@ -149,6 +156,56 @@ def in_hdf5(path: pathlib.Path) -> list[LayerBundle]:
         if f"{_ROWS}.index" in files:
             layer = folder.removesuffix("/vars")
             found.append(_layer(path, layer, files, {}))
+    return found
+
+
+def arrays(path: pathlib.Path) -> dict[str, Column]:
+    """Returns the weights in a `.keras` or `.weights.h5` file, by their paths.
+
+    Files of tables are none. Without h5py a `.keras` file shows no weights.
+
+    Raises:
+      tfembed.errors.CheckpointError: the file is damaged, or compressed.
+    """
+    try:
+        h5py: Any = importlib.import_module("h5py")
+    except ImportError:
+        return {}
+    found: dict[str, Column] = {}
+
+    def visit(name: str, item: Any) -> None:
+        if not hasattr(item, "shape") or _TABLE_FILE.fullmatch(name):
+            return
+        dtype = item.attrs.get("dtype", item.dtype.name)
+        if dtype not in _SIZES or item.dtype.itemsize != _SIZES[dtype]:
+            return  # Texts and objects, which are no weights.
+        size = int(item.id.get_storage_size())
+        offset = item.id.get_offset() if size else 0
+        if offset is None or size != item.size * _SIZES[dtype]:
+            raise errors.CheckpointError(
+                f"'{path}' has compressed arrays; Keras writes none."
+            )
+        file = FileBytes(path, [(begin + offset, size)], f"{path}: {name}")
+        shape = tuple(map(int, item.shape))
+        rows = shape[0] if shape else 1
+        part = Part(file, 0, size, None, 0, rows, Encoding.NUMBERS)
+        found[name] = Column(name, dtype, shape, [part])
+
+    try:
+        if not zipfile.is_zipfile(path):
+            begin = 0
+            with h5py.File(path, "r") as file:
+                file.visititems(visit)
+            return found
+        with zipfile.ZipFile(path) as archive:
+            if _WEIGHTS not in archive.namelist():
+                return {}
+            member = archive.getinfo(_WEIGHTS)
+            begin = _begin(path, member)
+            with archive.open(member) as of, h5py.File(of, "r") as file:
+                file.visititems(visit)
+    except (*_DAMAGES, ArithmeticError, LookupError, TypeError) as error:
+        raise _damaged(path, error) from None
     return found
 
 
@@ -188,6 +245,13 @@ def _layer(
 
 def _member(path: pathlib.Path, member: zipfile.ZipInfo) -> FileBytes:
     """Returns the bytes of a file that is stored in an archive."""
+    begin = _begin(path, member)
+    name = f"{path}: {member.filename}"
+    return FileBytes(path, [(begin, member.file_size)], name)
+
+
+def _begin(path: pathlib.Path, member: zipfile.ZipInfo) -> int:
+    """Returns where the bytes of a file begin that an archive has as they are."""
     name = f"{path}: {member.filename}"
     if member.compress_type != zipfile.ZIP_STORED:
         raise errors.CheckpointError(
@@ -199,8 +263,7 @@ def _member(path: pathlib.Path, member: zipfile.ZipInfo) -> FileBytes:
     archive = FileBytes(path)
     head = archive.read(member.header_offset, 30)
     name_size, extra_size = struct.unpack("<HH", head[26:30])
-    begin = member.header_offset + 30 + name_size + extra_size
-    return FileBytes(path, [(begin, member.file_size)], name)
+    return member.header_offset + 30 + int(name_size) + int(extra_size)
 
 
 def _config(

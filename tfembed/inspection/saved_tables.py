@@ -28,6 +28,7 @@ from tfembed.inspection import (
 )
 from tfembed.inspection.bundle import Bundle
 from tfembed.inspection.checkpoint_tables import SavedVariable
+from tfembed.inspection.column import Column
 from tfembed.inspection.file_bytes import FileBytes
 from tfembed.inspection.row_pairs import RowDtypes
 from tfembed.inspection.saved_table import (
@@ -74,6 +75,7 @@ class SavedTables(Mapping[str, SavedTable]):
       tables: all tables of the file.
       bundles: the checkpoints of the file, by the prefix of their tables'
         names.
+      arrays: the variables beside these, by their paths.
 
     Attributes:
       path, kind: the arguments.
@@ -86,10 +88,12 @@ class SavedTables(Mapping[str, SavedTable]):
         kind: str,
         tables: list[SavedTable],
         bundles: Mapping[str, Bundle],
+        arrays: Mapping[str, Column] | None = None,
     ) -> None:
         self.path = path
         self.kind = kind
         self._bundles = bundles
+        self._arrays = arrays or {}
         self._by_path: dict[str, SavedTable] = {}
         for table in tables:
             path, n = table.path, 1
@@ -131,6 +135,9 @@ class SavedTables(Mapping[str, SavedTable]):
                 table = checkpoint_tables.variable_as_table(bundle, inner)
                 if table is not None:
                     return dataclasses.replace(table, name=name, path=name)
+        column = self._arrays.get(name)
+        if not alike and column is not None and len(column.shape) == 2:
+            return checkpoint_tables.column_as_table(name, column)
         known = ", ".join(f"'{own}'" for own in alike or self._tables)
         if alike:
             raise errors.MissingTableError(
@@ -159,10 +166,14 @@ class SavedTables(Mapping[str, SavedTable]):
           tfembed.errors.CheckpointError: an entry of the index is damaged.
         """
         tables = list(self._tables.values())
-        return [
+        of_bundles = [
             dataclasses.replace(variable, name=f"{begin}{variable.name}")
             for begin, bundle in self._bundles.items()
             for variable in checkpoint_tables.variables(bundle, tables)
+        ]
+        return of_bundles + [
+            SavedVariable(name, column.dtype, column.shape, column.size)
+            for name, column in self._arrays.items()
         ]
 
     @property
@@ -207,17 +218,25 @@ class SavedTables(Mapping[str, SavedTable]):
                 column.check()
         if self.kind == "Keras model":
             keras_file.check_archive(pathlib.Path(self.path))
-        if not self._bundles:
+        elif not self._bundles:
             for table in self._tables.values():
                 table.check()
+        for column in self._arrays.values():
+            column.check()
 
     @property
     def has_checksums(self) -> bool:
-        """Whether all bytes have a checksum; TFRA's files have none."""
-        return all(
-            part.crc is not None
+        """Whether all bytes have a checksum; TFRA's and HDF5 files have none."""
+        if self.kind == "Keras model":  # The archive has them.
+            return True
+        columns = [
+            column
             for table in self._tables.values()
             for column in table.columns.values()
+        ]
+        return all(
+            part.crc is not None
+            for column in (*columns, *self._arrays.values())
             for part in column.parts
         )
 
@@ -390,7 +409,9 @@ def _keras(
                     policies={**table.policies, **said},
                 )
             )
-    return SavedTables(str(path), kind, tables, bundles)
+    return SavedTables(
+        str(path), kind, tables, bundles, keras_file.arrays(path)
+    )
 
 
 def _pairs(
