@@ -28,7 +28,6 @@
 namespace tfembed {
 namespace {
 
-using ::tensorflow::DEVICE_CPU;
 using ::tensorflow::Env;
 using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelConstruction;
@@ -471,18 +470,12 @@ class CheckDistinctOp : public OpKernel {
   std::string table_name_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSave").Device(DEVICE_CPU),
-                        TableSaveOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableRestore").Device(DEVICE_CPU),
-                        TableRestoreOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableChoose").Device(DEVICE_CPU),
-                        TableChooseOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>CheckpointRead").Device(DEVICE_CPU),
-                        CheckpointReadOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>CheckpointCheck").Device(DEVICE_CPU),
-                        CheckpointCheckOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>CheckDistinct").Device(DEVICE_CPU),
-                        CheckDistinctOp);
+TFEMBED_KERNEL(TableSave, TableSaveOp);
+TFEMBED_KERNEL(TableRestore, TableRestoreOp);
+TFEMBED_KERNEL(TableChoose, TableChooseOp);
+TFEMBED_KERNEL(CheckpointRead, CheckpointReadOp);
+TFEMBED_KERNEL(CheckpointCheck, CheckpointCheckOp);
+TFEMBED_KERNEL(CheckDistinct, CheckDistinctOp);
 
 }  // namespace
 }  // namespace tfembed

@@ -25,7 +25,6 @@
 namespace tfembed {
 namespace {
 
-using ::tensorflow::DEVICE_CPU;
 using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
@@ -252,12 +251,9 @@ class RowFilesReadOp : public OpKernel {
   LoadProgress progress_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSaveFiles").Device(DEVICE_CPU),
-                        TableSaveFilesOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>RowFilesCheck").Device(DEVICE_CPU),
-                        RowFilesCheckOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>RowFilesRead").Device(DEVICE_CPU),
-                        RowFilesReadOp);
+TFEMBED_KERNEL(TableSaveFiles, TableSaveFilesOp);
+TFEMBED_KERNEL(RowFilesCheck, RowFilesCheckOp);
+TFEMBED_KERNEL(RowFilesRead, RowFilesReadOp);
 
 }  // namespace
 }  // namespace tfembed

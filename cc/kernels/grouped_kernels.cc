@@ -17,7 +17,6 @@
 namespace tfembed {
 namespace {
 
-using ::tensorflow::DEVICE_CPU;
 using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
@@ -117,11 +116,8 @@ class GroupedLookupGradientOp : public OpKernel {
   GroupedSpec spec_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("Tfembed>GroupedLookup").Device(DEVICE_CPU),
-                        GroupedLookupOp);
-REGISTER_KERNEL_BUILDER(
-    Name("Tfembed>GroupedLookupGradient").Device(DEVICE_CPU),
-    GroupedLookupGradientOp);
+TFEMBED_KERNEL(GroupedLookup, GroupedLookupOp);
+TFEMBED_KERNEL(GroupedLookupGradient, GroupedLookupGradientOp);
 
 class GroupedUpdateOp : public UpdateKernel {
  public:
@@ -134,8 +130,7 @@ class GroupedUpdateOp : public UpdateKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("Tfembed>GroupedUpdate").Device(DEVICE_CPU),
-                        GroupedUpdateOp);
+TFEMBED_KERNEL(GroupedUpdate, GroupedUpdateOp);
 
 class TrainableRowsOp : public OpKernel {
  public:
@@ -154,12 +149,8 @@ class TrainableRowsOp : public OpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("Tfembed>TrainableRows").Device(tensorflow::DEVICE_CPU),
-    TrainableRowsOp);
-REGISTER_KERNEL_BUILDER(
-    Name("Tfembed>TrainableRowsOf").Device(tensorflow::DEVICE_CPU),
-    TrainableRowsOp);
+TFEMBED_KERNEL(TrainableRows, TrainableRowsOp);
+TFEMBED_KERNEL(TrainableRowsOf, TrainableRowsOp);
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -48,6 +49,17 @@ bool IsForTheCpuAlone(AllocatorAttributes attributes) {
 }
 
 }  // namespace
+
+absl::Status NoMemoryFor(const tensorflow::OpKernel& kernel) {
+  try {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "The system refused memory that ", kernel.type_string(),
+        " needs beside its inputs and outputs. Give smaller batches, or the "
+        "process more memory."));
+  } catch (const std::bad_alloc&) {  // Without words it takes none.
+    return absl::Status(absl::StatusCode::kResourceExhausted, "");
+  }
+}
 
 absl::Status AllocateRows(OpKernelContext* context, int index,
                           const TensorShape& shape, Tensor** output) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <new>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -11,10 +13,11 @@
 #include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/lib/core/threadpool.h"
 
-// Helpers of kernels for their OpKernelContext: scalars, threads, memory for
-// rows.
+// Helpers of kernels: registration, and for their OpKernelContext scalars,
+// threads, memory for rows.
 namespace tfembed {
 
 // Reads the only element of an input. InvalidArgument, with the input's name:
@@ -50,6 +53,34 @@ class TfExecutor : public Executor {
   tensorflow::thread::ThreadPool* pool_;
   int num_threads_;
 };
+
+// ResourceExhausted: the system refused memory that a kernel needs beside what
+// TensorFlow allocates for it. Throws nothing.
+absl::Status NoMemoryFor(const tensorflow::OpKernel& kernel);
+
+// A kernel whose Compute may be refused memory: then the op fails, where
+// TensorFlow's threads would end the process.
+template <class Kernel>
+class WithinMemory : public Kernel {
+ public:
+  static_assert(!std::is_base_of_v<tensorflow::AsyncOpKernel, Kernel>);
+  using Kernel::Kernel;
+
+  void Compute(tensorflow::OpKernelContext* context) override {
+    try {
+      Kernel::Compute(context);
+    } catch (const std::bad_alloc&) {
+      context->SetStatus(NoMemoryFor(*this));
+    }
+  }
+};
+
+// Registers a class as the CPU's kernel of the op "Tfembed>name". All kernels
+// that are not asynchronous are registered so.
+#define TFEMBED_KERNEL(name, ...)                              \
+  REGISTER_KERNEL_BUILDER(                                     \
+      Name("Tfembed>" #name).Device(::tensorflow::DEVICE_CPU), \
+      ::tfembed::WithinMemory<__VA_ARGS__>)
 
 // OpKernelContext::allocate_output for the rows of a batch. Large outputs for
 // the CPU come from a pool (core/support/block_pool.h) on huge pages: malloc

@@ -29,7 +29,6 @@
 namespace tfembed {
 namespace {
 
-using ::tensorflow::DEVICE_CPU;
 using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
@@ -296,12 +295,9 @@ class TableImportCountersOp : public OpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSnapshot").Device(DEVICE_CPU),
-                        TableSnapshotOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableImportNotes").Device(DEVICE_CPU),
-                        TableImportNotesOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableImportCounters").Device(DEVICE_CPU),
-                        TableImportCountersOp);
+TFEMBED_KERNEL(TableSnapshot, TableSnapshotOp);
+TFEMBED_KERNEL(TableImportNotes, TableImportNotesOp);
+TFEMBED_KERNEL(TableImportCounters, TableImportCountersOp);
 
 // The first `n` inputs.
 absl::Status FindTables(OpKernelContext* context, int n,
@@ -423,10 +419,8 @@ class TableReplaceOp : public OpKernel {
   bool trained_ = false;
 };
 
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableClear").Device(DEVICE_CPU),
-                        TableClearOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableReplace").Device(DEVICE_CPU),
-                        TableReplaceOp);
+TFEMBED_KERNEL(TableClear, TableClearOp);
+TFEMBED_KERNEL(TableReplace, TableReplaceOp);
 
 // Outputs: keys, what is read beside them, and how many chunks there are.
 class ChunkOp : public OpKernel {
@@ -488,7 +482,7 @@ class ChunkOp : public OpKernel {
   std::string tensor_name_;
 };
 
-class TableReadChunkOp final : public ChunkOp {
+class TableReadChunkOp : public ChunkOp {
  public:
   explicit TableReadChunkOp(OpKernelConstruction* construction)
       : ChunkOp(construction) {
@@ -510,7 +504,7 @@ class TableReadChunkOp final : public ChunkOp {
   bool load_slots_;
 };
 
-class TableReadWaitingOp final : public ChunkOp {
+class TableReadWaitingOp : public ChunkOp {
  public:
   using ChunkOp::ChunkOp;
 
@@ -525,10 +519,8 @@ class TableReadWaitingOp final : public ChunkOp {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableReadChunk").Device(DEVICE_CPU),
-                        TableReadChunkOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableReadWaiting").Device(DEVICE_CPU),
-                        TableReadWaitingOp);
+TFEMBED_KERNEL(TableReadChunk, TableReadChunkOp);
+TFEMBED_KERNEL(TableReadWaiting, TableReadWaitingOp);
 
 }  // namespace
 

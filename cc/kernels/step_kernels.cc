@@ -3,13 +3,16 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <new>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "cc/kernels/grouped_inputs.h"
+#include "cc/kernels/kernel_context.h"
 #include "cc/kernels/lookup_kernel.h"
 #include "cc/kernels/step_queue.h"
 #include "cc/kernels/update_kernel.h"
@@ -163,14 +166,11 @@ class StepClearOp : public QueueOp {
   }
 };
 
-#define TFEMBED_REGISTER(name) \
-  REGISTER_KERNEL_BUILDER(Name("Tfembed>" #name).Device(DEVICE_CPU), name##Op)
-
-TFEMBED_REGISTER(StepQueueCreate);
-TFEMBED_REGISTER(StepDropIdle);
-TFEMBED_REGISTER(StepHold);
-TFEMBED_REGISTER(StepSizes);
-TFEMBED_REGISTER(StepClear);
+TFEMBED_KERNEL(StepQueueCreate, StepQueueCreateOp);
+TFEMBED_KERNEL(StepDropIdle, StepDropIdleOp);
+TFEMBED_KERNEL(StepHold, StepHoldOp);
+TFEMBED_KERNEL(StepSizes, StepSizesOp);
+TFEMBED_KERNEL(StepClear, StepClearOp);
 
 using ::tensorflow::AsyncOpKernel;
 using ::tensorflow::CancellationManager;
@@ -183,19 +183,29 @@ class WaitingOp : public AsyncOpKernel {
   using AsyncOpKernel::AsyncOpKernel;
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
-    StepQueuePtr queue;
-    OP_REQUIRES_OK_ASYNC(context, FindStepQueue(context, 0, &queue), done);
-    OP_REQUIRES_OK_ASYNC(context, Prepare(context, queue.get()), done);
     absl::Status status;
-    const bool cancelled = false;
-    const bool is_done =
-        UseReady(context, queue.get(), /*seconds=*/0, &cancelled, &status);
-    if (!is_done && Seconds(*queue) > 0) {
-      Wait(context, std::move(queue), std::move(done));
-      return;
+    try {
+      StepQueuePtr queue;
+      status = FindStepQueue(context, 0, &queue);
+      if (status.ok()) status = Prepare(context, queue.get());
+      const bool cancelled = false;
+      if (status.ok() &&
+          !UseReady(context, queue.get(), /*seconds=*/0, &cancelled, &status)) {
+        if (Seconds(*queue) > 0) {
+          status = Wait(context, std::move(queue), done);
+          if (status.ok()) return;
+        } else {
+          status = NotReady(*queue);
+        }
+      }
+    } catch (const std::bad_alloc&) {
+      status = NoMemoryFor(*this);
+    } catch (const std::system_error& error) {  // There are no more threads.
+      status = absl::ResourceExhaustedError(
+          absl::StrCat("The system refused the thread on which ", type_string(),
+                       " waits for its batch: ", error.what(), "."));
     }
-    OP_REQUIRES_OK_ASYNC(context, is_done ? status : NotReady(*queue), done);
-    done();
+    End(context, status, done);  // Not within the try: it may run other ops.
   }
 
  protected:
@@ -216,6 +226,12 @@ class WaitingOp : public AsyncOpKernel {
   virtual absl::Status NotReady(const StepQueue& queue) const = 0;
 
  private:
+  static void End(OpKernelContext* context, const absl::Status& status,
+                  const DoneCallback& done) {
+    if (!status.ok()) context->SetStatus(status);
+    done();
+  }
+
   // Whether the queue's batches were ready in time, and used.
   bool UseReady(OpKernelContext* context, StepQueue* queue, double seconds,
                 const bool* cancelled, absl::Status* status) const {
@@ -229,7 +245,9 @@ class WaitingOp : public AsyncOpKernel {
         seconds, cancelled, status);
   }
 
-  void Wait(OpKernelContext* context, StepQueuePtr given, DoneCallback done) {
+  // Has another thread end the op, unless it fails or throws.
+  absl::Status Wait(OpKernelContext* context, StepQueuePtr given,
+                    const DoneCallback& done) const {
     // For the function below, which has to be copyable.
     auto queue = std::make_shared<StepQueuePtr>(std::move(given));
     auto cancelled = std::make_shared<bool>(false);
@@ -239,24 +257,38 @@ class WaitingOp : public AsyncOpKernel {
     if (manager != nullptr &&
         !manager->RegisterCallback(
             token, [queue, cancelled] { (*queue)->Wake(cancelled.get()); })) {
-      context->SetStatus(absl::CancelledError("The step was cancelled."));
-      done();
-      return;
+      return Cancelled();
     }
-    tensorflow::Env::Default()->SchedClosure([this, context, queue, cancelled,
-                                              manager, token, done] {
-      StepQueue* const q = queue->get();
-      absl::Status status;
-      const bool is_done =
-          UseReady(context, q, Seconds(*q), cancelled.get(), &status);
+    try {
+      tensorflow::Env::Default()->SchedClosure(
+          [this, context, queue, cancelled, manager, token, done] {
+            const absl::Status status =
+                AwaitUse(context, queue->get(), cancelled.get());
+            if (manager != nullptr) manager->DeregisterCallback(token);
+            End(context, status, done);
+          });
+    } catch (...) {
       if (manager != nullptr) manager->DeregisterCallback(token);
-      if (!is_done) {
-        status = *cancelled ? absl::CancelledError("The step was cancelled.")
-                            : NotReady(*q);
+      throw;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AwaitUse(OpKernelContext* context, StepQueue* queue,
+                        const bool* cancelled) const {
+    try {
+      absl::Status status;
+      if (UseReady(context, queue, Seconds(*queue), cancelled, &status)) {
+        return status;
       }
-      if (!status.ok()) context->SetStatus(status);
-      done();
-    });
+      return *cancelled ? Cancelled() : NotReady(*queue);
+    } catch (const std::bad_alloc&) {
+      return NoMemoryFor(*this);
+    }
+  }
+
+  static absl::Status Cancelled() {
+    return absl::CancelledError("The step was cancelled.");
   }
 };
 
@@ -401,10 +433,8 @@ class StepUpdateOp : public UpdateKernel {
   int64_t num_queues_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("Tfembed>StepLookup").Device(DEVICE_CPU),
-                        StepLookupOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>StepUpdate").Device(DEVICE_CPU),
-                        StepUpdateOp);
+TFEMBED_KERNEL(StepLookup, StepLookupOp);
+TFEMBED_KERNEL(StepUpdate, StepUpdateOp);
 
 // As many int64 as TensorFlow aligns a tensor to.
 constexpr int64_t kAligned = 8;
@@ -468,8 +498,7 @@ class SplitAlignedOp : public OpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("Tfembed>SplitAligned").Device(DEVICE_CPU),
-                        SplitAlignedOp);
+TFEMBED_KERNEL(SplitAligned, SplitAlignedOp);
 
 }  // namespace
 

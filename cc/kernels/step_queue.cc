@@ -28,34 +28,40 @@ absl::Status NotSo(const FeatureSpec& feature) {
       ": the batch in the queue is not laid out as the op is told."));
 }
 
+// Wakes those who wait, also where a callback throws after it changed what is
+// in the queue.
+class Notice {
+ public:
+  explicit Notice(Condition* changed) : changed_(*changed) {}
+  Notice(const Notice&) = delete;
+  ~Notice() { changed_.NotifyAll(); }
+
+ private:
+  Condition& changed_;
+};
+
 }  // namespace
 
 absl::Status StepQueue::With(Use use) {
-  absl::Status status;
-  {
-    const MutexLock lock(&mutex_);
-    status = use(&batches_);
-  }
-  changed_.NotifyAll();
-  return status;
+  const Notice notice(&changed_);
+  const MutexLock lock(&mutex_);
+  return use(&batches_);
 }
 
 bool StepQueue::Await(IsReady is_ready, Use use, double seconds,
                       const bool* cancelled, absl::Status* status) {
-  {
-    const MutexLock lock(&mutex_);
-    const auto end =
-        Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                           std::chrono::duration<double>(
-                               std::min(std::max(seconds, 0.0), kMostSeconds)));
-    while (!*cancelled && !is_ready(batches_)) {
-      const bool in_time = changed_.WaitUntil(&mutex_, end);
-      if (!in_time && !*cancelled && !is_ready(batches_)) return false;
-    }
-    if (*cancelled) return false;
-    *status = use(&batches_);
+  const Notice notice(&changed_);
+  const MutexLock lock(&mutex_);
+  const auto end =
+      Clock::now() +
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
+          std::min(std::max(seconds, 0.0), kMostSeconds)));
+  while (!*cancelled && !is_ready(batches_)) {
+    const bool in_time = changed_.WaitUntil(&mutex_, end);
+    if (!in_time && !*cancelled && !is_ready(batches_)) return false;
   }
-  changed_.NotifyAll();
+  if (*cancelled) return false;
+  *status = use(&batches_);
   return true;
 }
 

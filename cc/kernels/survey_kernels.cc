@@ -19,7 +19,6 @@
 namespace tfembed {
 namespace {
 
-using ::tensorflow::DEVICE_CPU;
 using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
@@ -108,10 +107,8 @@ class TableTopOp : public OpKernel {
   std::string policy_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSurvey").Device(DEVICE_CPU),
-                        TableSurveyOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableTop").Device(DEVICE_CPU),
-                        TableTopOp);
+TFEMBED_KERNEL(TableSurvey, TableSurveyOp);
+TFEMBED_KERNEL(TableTop, TableTopOp);
 
 }  // namespace
 

@@ -25,7 +25,6 @@
 namespace tfembed {
 namespace {
 
-using ::tensorflow::DEVICE_CPU;
 using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
@@ -281,20 +280,13 @@ class TableDropSlotsOp : public OpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableCreate").Device(DEVICE_CPU),
-                        TableCreateOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableCreateV2").Device(DEVICE_CPU),
-                        TableCreateOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSize").Device(DEVICE_CPU),
-                        TableNumberOp<TableSize>);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSeed").Device(DEVICE_CPU),
-                        TableNumberOp<TableSeed>);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableStats").Device(DEVICE_CPU),
-                        TableStatsOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSetSlots").Device(DEVICE_CPU),
-                        TableSetSlotsOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableDropSlots").Device(DEVICE_CPU),
-                        TableDropSlotsOp);
+TFEMBED_KERNEL(TableCreate, TableCreateOp);
+TFEMBED_KERNEL(TableCreateV2, TableCreateOp);
+TFEMBED_KERNEL(TableSize, TableNumberOp<TableSize>);
+TFEMBED_KERNEL(TableSeed, TableNumberOp<TableSeed>);
+TFEMBED_KERNEL(TableStats, TableStatsOp);
+TFEMBED_KERNEL(TableSetSlots, TableSetSlotsOp);
+TFEMBED_KERNEL(TableDropSlots, TableDropSlotsOp);
 
 class TableLookupOp : public OpKernel {
  public:
@@ -432,16 +424,11 @@ class TableImportOp : public OpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableLookup").Device(DEVICE_CPU),
-                        TableLookupOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableUpsert").Device(DEVICE_CPU),
-                        TableUpsertOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableAccum").Device(DEVICE_CPU),
-                        TableAccumOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableRemove").Device(DEVICE_CPU),
-                        TableKeysOutOp<&EmbeddingTable::Remove>);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableImport").Device(DEVICE_CPU),
-                        TableImportOp);
+TFEMBED_KERNEL(TableLookup, TableLookupOp);
+TFEMBED_KERNEL(TableUpsert, TableUpsertOp);
+TFEMBED_KERNEL(TableAccum, TableAccumOp);
+TFEMBED_KERNEL(TableRemove, TableKeysOutOp<&EmbeddingTable::Remove>);
+TFEMBED_KERNEL(TableImport, TableImportOp);
 
 class TableKeysOp : public OpKernel {
  public:
@@ -486,10 +473,8 @@ class TableContainsOp : public OpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableKeys").Device(DEVICE_CPU),
-                        TableKeysOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableContains").Device(DEVICE_CPU),
-                        TableContainsOp);
+TFEMBED_KERNEL(TableKeys, TableKeysOp);
+TFEMBED_KERNEL(TableContains, TableContainsOp);
 
 class TableWorthOp : public OpKernel {
  public:
@@ -568,14 +553,10 @@ class TableUseOp : public OpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableEvict").Device(DEVICE_CPU),
-                        TableKeysOutOp<&EmbeddingTable::Evict>);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableWorth").Device(DEVICE_CPU),
-                        TableWorthOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableImportWaiting").Device(DEVICE_CPU),
-                        TableImportWaitingOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableUse").Device(DEVICE_CPU),
-                        TableUseOp);
+TFEMBED_KERNEL(TableEvict, TableKeysOutOp<&EmbeddingTable::Evict>);
+TFEMBED_KERNEL(TableWorth, TableWorthOp);
+TFEMBED_KERNEL(TableImportWaiting, TableImportWaitingOp);
+TFEMBED_KERNEL(TableUse, TableUseOp);
 
 class TableLookupTrainedOp : public OpKernel {
  public:
@@ -633,10 +614,8 @@ class TableWriteTrainedOp : public OpKernel {
   bool add_ = false;
 };
 
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableLookupTrained").Device(DEVICE_CPU),
-                        TableLookupTrainedOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableWriteTrained").Device(DEVICE_CPU),
-                        TableWriteTrainedOp);
+TFEMBED_KERNEL(TableLookupTrained, TableLookupTrainedOp);
+TFEMBED_KERNEL(TableWriteTrained, TableWriteTrainedOp);
 
 }  // namespace
 

@@ -157,8 +157,9 @@ class UpdateStep {
     if (status.ok()) status = holds_.Pin(executor_);
     if (status.ok()) status = Reserve(kept);
     if (!status.ok()) return status;
+    std::vector<TaskResult> results(all.size());
     holds_.MakeRoom();
-    Update(all);
+    Update(all, absl::MakeSpan(results));
     return absl::OkStatus();
   }
 
@@ -300,26 +301,31 @@ class UpdateStep {
     return absl::OkStatus();
   }
 
-  // Cannot fail.
-  void Update(const std::vector<StepTask>& tasks) {
-    std::vector<int64_t> nonfinite_rows(tasks.size(), 0);
-    std::vector<std::vector<int64_t>> touched(tasks.size());
+  struct TaskResult {
+    int64_t nonfinite_rows = 0;
+    std::vector<int64_t> touched;
+  };
+
+  // Fails only where the system refuses a task's small buffers, which threads
+  // keep from step to step: rows of other tasks have moved then.
+  void Update(const std::vector<StepTask>& tasks,
+              absl::Span<TaskResult> results) {
     ParallelFor(executor_, tasks.size(), [&](int64_t i) {
       const StepTask& task = tasks[i];
       TaskUpdater updater(tables_[task.table], nonfinite_);
       updater.Run(gradients_[task.table]->Read(task.part).get());
-      nonfinite_rows[i] = updater.nonfinite_rows();
-      touched[i] = updater.touched();
+      results[i] = {updater.nonfinite_rows(), updater.touched()};
     });
     for (size_t i = 0; i < tasks.size(); ++i) {
-      tables_[tasks[i].table].nonfinite_rows += nonfinite_rows[i];
+      tables_[tasks[i].table].nonfinite_rows += results[i].nonfinite_rows;
     }
     for (size_t t = 0; t < tables_.size(); ++t) {
       if (!tables_[t].rule->moves_all_rows()) continue;
       std::vector<int64_t> ids;
       for (size_t i = 0; i < tasks.size(); ++i) {
         if (tasks[i].table != static_cast<int64_t>(t)) continue;
-        ids.insert(ids.end(), touched[i].begin(), touched[i].end());
+        const std::vector<int64_t>& touched = results[i].touched;
+        ids.insert(ids.end(), touched.begin(), touched.end());
       }
       UpdateOtherRows(tables_[t], std::move(ids), given_executor_);
     }

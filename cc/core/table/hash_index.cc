@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <random>
 #include <utility>
 #include <vector>
@@ -22,6 +23,21 @@ constexpr uint8_t kStuck = std::numeric_limits<uint8_t>::max();
 // of its last chunk would be up to a half of it. (Larger blocks have more small
 // pages than a processor remembers: searches took up to twice as long.)
 constexpr int64_t kMostBlockBuckets = 2 * int64_t{kChunkBuckets};
+
+struct SpreadEntry {
+  int64_t key;
+  uint32_t row;
+};
+
+// Room for so many exceptions of Spread is there before it changes anything.
+// Random keys have a few dozen at most.
+constexpr int64_t kExceptionsReserved = 1024;
+
+// A thread's memory for the exceptions, kept from index to index.
+std::vector<SpreadEntry>& Exceptions() {
+  static thread_local std::vector<SpreadEntry> exceptions;
+  return exceptions;
+}
 
 int64_t CapacityOf(int64_t num_buckets) {
   return static_cast<int64_t>(kMaxLoad * HashIndex::kBucketPlaces *
@@ -83,7 +99,12 @@ absl::Status HashIndex::Promise(int64_t keys) {
                         bytes() - promise_.bytes();
   absl::Status status = promise_.Ask(fresh);
   if (!status.ok()) return status;
-  status = Allocate(num_buckets);
+  try {
+    status = Allocate(num_buckets);
+  } catch (const std::bad_alloc&) {
+    status = absl::ResourceExhaustedError(
+        "The system refused memory for a list of a table's index.");
+  }
   if (!status.ok()) {
     promise_.Return(fresh);
     return status;
@@ -99,7 +120,10 @@ absl::Status HashIndex::Allocate(int64_t num_buckets) {
   if (IsOfBlock(num_buckets)) return AllocateBlock(num_buckets);
   if (pool_ == nullptr) pool_ = std::make_shared<ChunkPool>();
   const bool moves = !IsInChunks();
-  std::vector<Bucket*> fresh;
+  const int64_t most = (num_buckets + kChunkBuckets - 1) / kChunkBuckets;
+  std::vector<Bucket*> fresh;  // From here on the lists take no more memory.
+  fresh.reserve(most);
+  chunks_.reserve(most);
   for (int64_t n = moves ? 0 : HeldBuckets(); n < num_buckets;
        n += kChunkBuckets) {
     absl::StatusOr<char*> chunk = pool_->Take();
@@ -156,6 +180,7 @@ void HashIndex::ReturnChunks(int64_t bytes) {
 
 void HashIndex::Grow() {
   if (capacity_ == promised_capacity_) return;
+  Exceptions().reserve(kExceptionsReserved);  // Throws here or not at all.
   const uint32_t old_num_buckets = num_buckets_;
   num_buckets_ = promised_buckets_;
   capacity_ = promised_capacity_;
@@ -185,11 +210,12 @@ void HashIndex::Withdraw() {
 // keys that had overflowed, near the first bucket, and those that would
 // overflow the last one.
 void HashIndex::Spread(uint32_t old_num_buckets) {
-  struct Entry {
-    int64_t key;
-    uint32_t row;
+  std::vector<SpreadEntry>& exceptions = Exceptions();
+  exceptions.clear();
+  // To lose keys is worse than to end the process.
+  const auto keep = [&](int64_t key, uint32_t row) noexcept {
+    exceptions.push_back({key, row});
   };
-  std::vector<Entry> exceptions;
   for (uint32_t b = old_num_buckets; b-- > 0;) {
     Bucket& old = *At(b);
     const Bucket from = old;
@@ -201,12 +227,12 @@ void HashIndex::Spread(uint32_t old_num_buckets) {
       if (home >= b && At(home)->count < kBucketPlaces) {
         Append(At(home), from.keys[i], from.rows[i]);
       } else if (home < b || !PutUpwards(home, from.keys[i], from.rows[i])) {
-        exceptions.push_back({from.keys[i], from.rows[i]});
+        keep(from.keys[i], from.rows[i]);
       }
     }
   }
   size_ -= exceptions.size();
-  for (const Entry& entry : exceptions) {
+  for (const SpreadEntry& entry : exceptions) {
     Insert(HashKey(entry.key), entry.key, entry.row);
   }
 }

@@ -1,0 +1,68 @@
+"""A refusal of a few bytes ends an op by ResourceExhausted, never the process.
+
+Kind: std::bad_alloc that leaves a kernel, a loop of tasks or a thread ends the
+process, and one that leaves a change half done bends a table. Looked for in: all
+kernels (TFEMBED_KERNEL), ops that wait on a thread, the queue of steps, growing
+indexes, lists of chunks, threads that write back files. A step of training that is
+refused memory may have moved some of its rows, each as a whole. Shape functions,
+which TensorFlow calls while it traces, are not tried.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import fresh_process
+
+HERE = pathlib.Path(__file__).resolve().parent
+COMPILER = shutil.which("g++") or shutil.which("c++")
+
+
+def refusals(folder, mode, *operations):
+    """How often each operation failed by a refused call of `new`, by name."""
+    if COMPILER is None:
+        pytest.skip("there is no C++ compiler to make refusals with")
+    library = folder / "refused_new.so"
+    compiled = [COMPILER, "-O1", "-std=c++17", "-shared", "-fPIC"]
+    source = HERE / "refused_new.cc"
+    subprocess.run([*compiled, "-o", library, source, "-ldl"], check=True)
+    paths = [str(fresh_process.PACKAGE), str(fresh_process.TESTS)]
+    result = subprocess.run(
+        [
+            sys.executable,
+            HERE / "refused_operations.py",
+            library,
+            folder,
+            mode,
+            *operations,
+        ],
+        env=dict(
+            os.environ,
+            LD_PRELOAD=str(library),
+            PYTHONPATH=os.pathsep.join(paths),
+        ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, (result.returncode, result.stderr[-2000:])
+    lines = (line.split() for line in result.stdout.splitlines())
+    return {name: int(failed) for name, failed in lines}
+
+
+@pytest.mark.slow
+def test_a_refused_call_of_new_leaves_tables_as_they_were(tmp_path):
+    operations = "upsert", "insert", "accum", "lookup", "export", "remove"
+    failed = refusals(tmp_path, "one", *operations)
+    assert set(failed) == set(operations) and min(failed.values()) > 0
+
+
+@pytest.mark.slow
+def test_a_refused_call_of_new_leaves_each_row_of_an_update_whole(tmp_path):
+    assert refusals(tmp_path, "one", "update")["update"] > 0
