@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import keras
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from inspection import frames
 from tfembed import dynamic_embedding as de
 from tfembed import errors, policies
 from tfembed.embedding.xla.sharded_table import ShardedTable
@@ -355,7 +357,9 @@ def test_the_answer_is_text_html_and_json():
     assert lines[2].startswith("<b>    string -> float32 [1]")
     assert "Hottest keys of <b>, by norm: \\xff (2), <i> (1)" in lines
     page = health._repr_html_()
-    assert "<table>" in page
+    assert frames.wide_elements(page) == [("table", True)] * 3
+    assert '<th style="' in page
+    assert not re.search("<th [^>]*nowrap", page)  # A header may break.
     assert "&lt;b&gt;" in page
     assert "<i>" not in page
     assert "<b>, by" not in page

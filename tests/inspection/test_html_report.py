@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfembed
 import tfembed.dynamic_embedding as de
-from inspection import saved_files
+from inspection import frames, saved_files
 from tfembed.inspection import command, drawings, html_report
 from tfembed.inspection.row_survey import Histogram, survey
 from tfembed.inspection.saved_table import SavedTable
@@ -87,6 +87,10 @@ def test_a_report_has_a_picture_of_each_kind_and_no_address(run, tmp_path):
     assert all(address.startswith("#t") for address in page.addresses)
     source = (tmp_path / "r.html").read_text()
     assert not re.search(r"https?:|<script|url\(|@import", source)
+    # Tables by name, and keys by the time since they were touched.
+    assert frames.wide_elements(source, "scroll") == [("table", True)] * 2
+    for wraps in ("h1", "h2", "p", r"\.legend span", "td:first-child"):
+        assert re.search(rf"(?m)^{wraps}{{.*overflow-wrap:anywhere", source)
 
 
 def test_what_a_file_says_is_no_markup_of_a_report(tmp_path):

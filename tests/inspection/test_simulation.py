@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from inspection import frames
 from tfembed import errors, policies
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -321,6 +322,11 @@ def test_the_legend_of_a_plot_has_room_for_its_names():
     dry = policies.simulate([1, 2, 1], {name: {}, "": {}, "a/b é": {}})
 
     plot = dry._repr_html_()
+    assert frames.wide_elements(plot) == [
+        ("table", True),
+        ("svg", True),
+        ("svg", True),
+    ]
 
     (width,) = set(re.findall(r'<svg [^>]*width="(\d+)"', plot))
     (begin,) = set(re.findall(rf'<text x="(\d+)" y="\d+">{name}<', plot))

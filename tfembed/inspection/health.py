@@ -151,7 +151,10 @@ class Health:
     def _repr_html_(self) -> str:
         """Returns the health as HTML tables, for notebooks."""
         parts = [section.to_html() for section in self._sections()]
-        parts += [f"<p>{html.escape(note)}</p>" for note in self._notes()]
+        parts += [
+            f'<p style="overflow-wrap:anywhere">{html.escape(note)}</p>'
+            for note in self._notes()
+        ]
         return "".join(parts)
 
     def _sections(self) -> list[TextTable]:

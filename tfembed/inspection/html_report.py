@@ -79,7 +79,8 @@ max-width:13em;font-variant-numeric:tabular-nums}
 .bar{stroke:var(--card);stroke-width:.5}
 .legend{display:flex;flex-wrap:wrap;gap:4px 16px;margin:0 0 10px;font-size:13px;
 color:var(--soft)}
-.legend i{display:inline-block;width:10px;height:10px;border-radius:2px;
+.legend span{display:flex;align-items:baseline;min-width:0;overflow-wrap:anywhere}
+.legend i{flex:none;width:10px;height:10px;border-radius:2px;
 margin-right:6px}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:13px}
@@ -87,6 +88,7 @@ th,td{text-align:right;padding:5px 12px 5px 0;border-bottom:1px solid var(--rule
 white-space:nowrap;font-variant-numeric:tabular-nums}
 th{font-weight:600;color:var(--soft)}
 th:first-child,td:first-child{text-align:left}
+td:first-child{white-space:normal;overflow-wrap:anywhere;min-width:9em}
 td a{color:inherit}
 .short{width:auto}
 .short td{border:0;padding:2px 28px 2px 0}
@@ -466,7 +468,10 @@ def _hottest(table: SavedTable) -> str:
             f"<td>{markup(text)}</td></tr>"
             for one, text in zip(best, texts, strict=True)
         )
-        return _card(title, f'<table class="short">{lines}</table>', note)
+        shown = (
+            f'<div class="scroll"><table class="short">{lines}</table></div>'
+        )
+        return _card(title, shown, note)
     rows = [
         Bar(
             printable_key(one.key),

@@ -20,7 +20,7 @@ from tfembed.inspection.health import saved_path
 from tfembed.inspection.line_plot import Line, line_plot
 from tfembed.inspection.saved_table import SavedTable
 from tfembed.inspection.saved_tables import open_saved
-from tfembed.inspection.text_tables import TextTable
+from tfembed.inspection.text_tables import TextTable, scrolled
 from tfembed.inspection.written_file import written_file
 from tfembed.ops import table as table_ops
 from tfembed.policies import (
@@ -128,7 +128,8 @@ class Simulation:
           tfembed.errors.ArgumentError: the page cannot be written there.
         """
         page = (
-            '<!DOCTYPE html><html><head><meta charset="utf-8"><title>'
+            '<!DOCTYPE html><html><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width"><title>'
             f"{html.escape(self._title())}</title><style>body{{font-family:"
             "sans-serif;margin:2em}td,th{padding:0.2em 0.8em}</style></head>"
             f"<body>{self._repr_html_()}</body></html>"
@@ -183,8 +184,8 @@ class Simulation:
             Line(one.name, [(seen, 100 * hit) for seen, _, hit in one.curve])
             for one in self.outcomes
         ]
-        return line_plot("rows by ids seen", rows) + line_plot(
-            "% of hits by ids seen", hits
+        return scrolled(line_plot("rows by ids seen", rows)) + scrolled(
+            line_plot("% of hits by ids seen", hits)
         )
 
 

@@ -6,7 +6,12 @@ import dataclasses
 import html
 from collections.abc import Sequence
 
-__all__ = ["TextTable"]
+__all__ = ["TextTable", "scrolled"]
+
+
+def scrolled(content: str) -> str:
+    """Returns HTML in a frame that scrolls sideways on a narrower page."""
+    return f'<div style="overflow-x:auto">{content}</div>'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +54,16 @@ class TextTable:
         return "\n".join(text)
 
     def to_html(self) -> str:
-        """Returns the table as HTML, with alignment as its only style."""
+        """Returns the table as HTML, aligned, in a frame that scrolls it."""
         lines = self.filled()
         if not lines:
             return ""
 
         def row(cells: Sequence[str], tag: str) -> str:
+            # Only a header breaks: its words are wider than most numbers.
+            breaks = "" if tag == "th" else "white-space:nowrap;"
             return "".join(
-                f'<{tag} style="padding:0.1em 0.6em;white-space:nowrap;text-align:'
+                f'<{tag} style="padding:0.1em 0.5em;{breaks}text-align:'
                 f'{"right" if i else "left"}">'
                 f"{html.escape(cell)}</{tag}>"
                 for i, cell in enumerate(cells)
@@ -64,7 +71,8 @@ class TextTable:
 
         head, *body = lines
         rows = "".join(f"<tr>{row(line, 'td')}</tr>" for line in body)
-        return (
-            f"<p><b>{html.escape(self.title)}</b></p><table><thead><tr>"
-            f"{row(head, 'th')}</tr></thead><tbody>{rows}</tbody></table>"
+        table = (
+            f"<table><thead><tr>{row(head, 'th')}</tr></thead>"
+            f"<tbody>{rows}</tbody></table>"
         )
+        return f"<p><b>{html.escape(self.title)}</b></p>{scrolled(table)}"
