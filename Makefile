@@ -12,7 +12,7 @@ CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
 export TF KERAS DATA
 
 .PHONY: help setup demo test test-python test-full lint format wheel wheels sdist docs \
-  notebooks bench bench-engines bench-estimator bench-lookup bench-table fuzz soak \
+  notebooks bench bench-data bench-engines bench-estimator bench-lookup bench-table fuzz soak \
   soak-memory tpu-proof clean
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo 'make docs [ARGS=serve]         the site of docs/, in build/site'
 	@echo 'make notebooks                 executes docs/notebooks, keeps the outputs'
 	@echo 'make bench                     speed beside stock TensorFlow'
+	@echo 'make bench-data                readers of files beside their peers'
 	@echo 'make bench-lookup              lookups, training steps beside peers; judges'
 	@echo 'make bench-engines             one step by each engine; judges'
 	@echo 'make bench-table               hash tables beside their peers; judges'
@@ -85,6 +86,9 @@ notebooks: setup
 
 bench: setup
 	$(PY) -m benchmarks $(ARGS)
+
+bench-data: setup
+	$(PY) -m benchmarks.data $(ARGS)
 
 bench-lookup: setup
 	$(PY) -m benchmarks.lookup $(ARGS)

@@ -109,6 +109,7 @@ def extras() -> dict[str, list[str]]:
         "tpu": ["tensorflow-tpu==2.20.0", "libtpu==0.0.23"],
         "io": ["tensorflow-io==0.37.1"],
         "pandas": ["pandas>=2.0"],
+        "data": ["pyarrow>=14"],
         "parquet": ["pyarrow>=14"],
         "keras2": [f"tf-keras{fits}"],
         "estimator": [f"tf-keras{fits}", f"tensorboard{fits}"],

@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfembed
-from tfembed.data.logs import CATEGORY_NAMES, NUM_INTEGERS
+from tfembed.data.criteo import CATEGORY_NAMES, NUM_INTEGERS
 from tfembed.errors import DataError
 
 

@@ -18,8 +18,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 from movielens.arguments import parser_of
 from movielens.factorisation import Options, root_mean_square_error, train
+from movielens.folds import folds
 
-from tfembed.data.movielens import Ratings, SkippedLines, folds, read_ratings
+from tfembed.data import Ratings, SkippedLines, read_ratings
 from tfembed.errors import DataError
 
 DEFAULT_DATA = (

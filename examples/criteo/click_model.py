@@ -10,7 +10,7 @@ import tensorflow as tf
 import tfembed
 from criteo import features
 from criteo.dlrm import Dlrm
-from tfembed.data.logs import CATEGORY_NAMES
+from tfembed.data.criteo import CATEGORY_NAMES
 
 
 @dataclasses.dataclass(frozen=True)

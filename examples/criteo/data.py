@@ -8,12 +8,12 @@ import itertools
 import pathlib
 from collections.abc import Iterator
 
+from criteo.log_source import LogSource
 from criteo.planted import PlantedStream, PlantedTruth
 from criteo.planted_source import PlantedSource
-from criteo.source import Source
+from criteo.source import Chunk, Position, Source
 from tfembed.data import SkippedLines
-from tfembed.data.criteo import Chunk, LogSource, Position
-from tfembed.data.logs import find_logs
+from tfembed.data.criteo import find_logs
 from tfembed.errors import DataError
 
 _PLANTED_EXAMPLES = 2_000_000

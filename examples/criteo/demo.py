@@ -22,8 +22,8 @@ from criteo.data import Data, open_data
 from criteo.interrupt import Interrupt
 from criteo.pipeline import Pipeline
 from criteo.progress import ProgressView
+from criteo.source import Position
 from criteo.training import Trainer, TrainingOptions
-from tfembed.data.criteo import Position
 
 _TOLERANCE = 1e-6
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from tfembed.data.logs import NUM_CATEGORIES, NUM_INTEGERS
+from tfembed.data.criteo import NUM_CATEGORIES, NUM_INTEGERS
 
 
 class Dlrm(keras.Model):

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from criteo import features
-from criteo.source import Source
-from tfembed.data.criteo import Chunk, Position
-from tfembed.data.logs import NUM_CATEGORIES, NUM_INTEGERS
+from criteo.source import Chunk, Position, Source
+from tfembed.data.criteo import NUM_CATEGORIES, NUM_INTEGERS
 from tfembed.errors import DataError
 
 

@@ -19,7 +19,7 @@ import dataclasses
 
 import numpy as np
 
-from tfembed.data.logs import NUM_CATEGORIES, NUM_FIELDS, NUM_INTEGERS
+from tfembed.data.criteo import NUM_CATEGORIES, NUM_FIELDS, NUM_INTEGERS
 
 _UNIFORMS_PER_PHILOX_STEP = 4
 _MISSING_INTEGERS = 0.1  # The share of every integer column.

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from criteo.planted import PlantedStream
-from tfembed.data.criteo import Chunk, Position
+from criteo.source import Chunk, Position
 
 # No training comes this far.
 EVALUATION_START = 1 << 40

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from criteo import score
 from criteo.click_model import ClickModel
-from tfembed.data.criteo import Chunk
-from tfembed.data.logs import NUM_CATEGORIES, NUM_INTEGERS
+from criteo.source import Chunk
+from tfembed.data.criteo import NUM_CATEGORIES, NUM_INTEGERS
 
 
 class ServingError(Exception):

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from criteo.click_model import ClickModel
 from criteo.pipeline import Batch, Pipeline
-from tfembed.data.criteo import Position
+from criteo.source import Position
 
 _LAST_DECAY = 0.05
 

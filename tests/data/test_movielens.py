@@ -37,9 +37,9 @@ def test_every_format_reads_the_same(name, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("1::x::5::30\n", "bad:1: .*must be numbers"),
-        ("1::2::5::30\n1::2\n", "bad:2: 2 '::'-separated fields, and 4"),
-        ("userId,rating\n1,5\n", "no column item_id"),
+        ("1::x::5::30\n", "bad:1: item_id is 'x'; it must be an integer"),
+        ("1::2::5::30\n1::2\n", "bad:2: too few fields: 2; a row has 4"),
+        ("userId,rating\n1,5\n", "no column 'item_id'"),
     ],
 )
 def test_bad_lines_are_named(text, said, tmp_path):

@@ -17,13 +17,13 @@ from criteo import evaluation
 from criteo.checkpoints import Checkpoints
 from criteo.click_model import ClickModel
 from criteo.dlrm import dots
+from criteo.log_source import LogSource
 from criteo.pipeline import Pipeline
 from criteo.planted import PlantedStream, PlantedTruth
 from criteo.planted_source import PlantedSource
 from criteo.training import Trainer, TrainingOptions
 
-from tfembed.data.criteo import LogSource
-from tfembed.data.logs import find_logs
+from tfembed.data.criteo import find_logs
 from tfembed.errors import CheckpointError
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -6,10 +6,11 @@ import gzip
 
 import numpy as np
 import pytest
+from criteo.log_source import LogSource
 from criteo.planted import PlantedStream, PlantedTruth
+from criteo.source import Position
 
-from tfembed.data.criteo import LogSource, Position
-from tfembed.data.logs import FIELD_NAMES, find_logs
+from tfembed.data.criteo import FIELD_NAMES, find_logs
 from tfembed.errors import DataError
 
 STREAM = PlantedStream(PlantedTruth(largest_vocabulary=300))
@@ -67,8 +68,8 @@ BAD_LINES = {
     "too few fields": (b"\t".join([b"1"] * 39) + b"\n", "too few fields: 39"),
     "too many fields": (b"\t".join([b"1"] * 41) + b"\n", "too many fields: 41"),
     "an empty line": (b"\n", "an empty line"),
-    "a label that is no label": (with_field(0, b"2"), "label '2'"),
-    "no label": (with_field(0, b""), "label ''"),
+    "a label that is no label": (with_field(0, b"2"), "label is '2'"),
+    "no label": (with_field(0, b""), "label is ''"),
     "text for a number": (with_field(2, b"abc"), "I2 is 'abc'"),
     "nan for a number": (with_field(13, b"nan"), "I13 is 'nan'"),
     "inf for a number": (with_field(4, b"inf"), "I4 is 'inf'"),

@@ -7,7 +7,7 @@ import pytest
 from criteo.evaluation import auc
 from criteo.planted import PlantedStream, PlantedTruth
 
-from tfembed.data import logs
+from tfembed.data.criteo import find_logs, read_log
 
 
 @pytest.fixture(scope="module")
@@ -90,15 +90,15 @@ def test_the_integers_alone_say_little(drawn):
     assert auc(drawn.labels, features @ slopes) < 0.6
 
 
-def test_lines_read_back_as_the_examples_they_were_made_of(stream):
+def test_lines_read_back_as_the_examples_they_were_made_of(stream, tmp_path):
     drawn = stream.draw(7, 500)
-    lines = [line.removesuffix(b"\n") for line in stream.lines(7, 500)]
-    columns, faults = logs.parse_lines(lines, b"\t")
-    assert not faults
-    np.testing.assert_array_equal(columns.labels, drawn.labels)
-    np.testing.assert_array_equal(columns.integers, drawn.integers)
+    (tmp_path / "log").write_bytes(b"".join(stream.lines(7, 500)))
+    (rows,) = read_log(*find_logs(str(tmp_path / "log")))
+    assert not rows.faults
+    np.testing.assert_array_equal(rows.labels, drawn.labels)
+    np.testing.assert_array_equal(rows.integers, drawn.integers)
     np.testing.assert_array_equal(
-        columns.categories.numpy().T, stream.strings[drawn.ids].astype(object)
+        rows.categories, stream.strings[drawn.ids].astype(object)
     )
 
 

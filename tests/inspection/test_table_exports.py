@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import tfembed
 from inspection import saved_files
+from tfembed.checkpoint import warm_start
 from tfembed.inspection import table_exports
 from tfembed.inspection.saved_tables import open_saved
 
@@ -93,6 +94,30 @@ def test_a_parquet_file_has_a_list_a_row(users, names, tmp_path):
         assert keys and set(keys) == content.rows.keys()
         for key, row in zip(keys, rows, strict=True):
             np.testing.assert_array_equal(row, content.rows[key])
+
+
+def test_a_parquet_file_reads_back_by_data_and_by_warm_start(
+    users, names, tmp_path
+):
+    pytest.importorskip("pyarrow.parquet")
+    for i, (table, content) in enumerate((users, names)):
+        path = tmp_path / f"{i}.parquet"
+        table_exports.export(table, path)
+        dtype = "string" if i else "int64"
+
+        columns = {"keys": dtype, "rows": tfembed.data.Bag("float32")}
+        (batch,) = tfembed.data.parquet(path, columns, 1000)
+        started = tfembed.dynamic_embedding.Variable(
+            dim=table.width, key_dtype=dtype, name=f"started_{i}"
+        )
+        warm_start(started, path)
+
+        read = dict(zip(batch["keys"].numpy(), batch["rows"].to_list()))
+        assert read.keys() == content.rows.keys()
+        keys = list(read)
+        for rows in (list(read.values()), started.lookup(tf.constant(keys))):
+            wanted = [content.rows[key] for key in keys]
+            np.testing.assert_array_equal(np.asarray(rows), wanted)
 
 
 def test_without_pyarrow_parquet_is_refused_with_the_way_out(

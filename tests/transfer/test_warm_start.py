@@ -635,3 +635,19 @@ def test_a_layer_is_not_filled_before_it_knows_its_keys():
 def test_one_of_several_tables_is_asked_for():
     with pytest.raises(errors.UnsupportedError, match="`embedding_tables`"):
         warm_start(embedding_of(optimizers.SGD(0.1)), (KEYS, ROWS))
+
+
+def test_arrays_of_objects_are_named_with_the_way_out(tmp_path):
+    path = tmp_path / "rows.npz"
+    np.savez(path, keys=np.array(["a", "b"], object), rows=np.ones([2, 2]))
+
+    with pytest.raises(
+        tfembed.errors.CheckpointError,
+        match=r"rows\.npz' has arrays of Python objects.*Save keys as",
+    ):
+        warm_start(
+            tfembed.dynamic_embedding.Variable(
+                dim=2, key_dtype=tf.string, name="of_objects"
+            ),
+            path,
+        )

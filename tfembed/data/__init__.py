@@ -8,13 +8,13 @@ and `tfrecord` make tf.data.Datasets of ids, bags and numbers.
 from __future__ import annotations
 
 from tfembed.data.criteo import criteo
-from tfembed.data.logs import SkippedLines
 from tfembed.data.movielens import (
     Ratings,
     planted_ratings,
     read_histories,
     read_ratings,
 )
+from tfembed.data.tables import SkippedLines
 from tfembed.data.tabular import Bag, csv, parquet, tfrecord
 
 __all__ = [

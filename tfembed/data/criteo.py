@@ -1,4 +1,4 @@
-"""Click logs in Criteo's format: as a dataset, or as chunks with positions.
+"""Click logs in Criteo's format.
 
 The format is that of Criteo's Kaggle set and of its 1 TB set (day_0 to
 day_23): a label, 13 integers and 26 categories per line, plain or gzipped.
@@ -6,66 +6,52 @@ day_23): a label, 13 integers and 26 categories per line, plain or gzipped.
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import os
-import pathlib
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from tfembed import checks
-from tfembed.data.logs import (
-    CATEGORY_NAMES,
-    NUM_CATEGORIES,
-    NUM_INTEGERS,
-    LineBlock,
-    LogFile,
-    SkippedLines,
-    find_logs,
-    parse_lines,
-    read_blocks,
-)
+from tfembed.data import tables
+from tfembed.data.tables import Array, Block, Kind, Layout
 from tfembed.errors import DataError
+from tfembed.optional_packages import optional
 
-_BLOCK_LINES = 4096
-_HEAD_BYTES = 1 << 16
+NUM_INTEGERS = 13
+NUM_CATEGORIES = 26
+INTEGER_NAMES = tuple(f"I{i + 1}" for i in range(NUM_INTEGERS))
+CATEGORY_NAMES = tuple(f"C{i + 1}" for i in range(NUM_CATEGORIES))
+FIELD_NAMES = ("label", *INTEGER_NAMES, *CATEGORY_NAMES)
+NUM_FIELDS = len(FIELD_NAMES)
 
-
-class Position(NamedTuple):
-    """The position where a source continues; a planted stream has only `line`.
-
-    Attributes:
-      epoch: the number of finished passes over all files.
-      file: the number of the file.
-      line: the number of lines read of it; for a planted stream, of examples
-        drawn.
-      offset: the number of bytes read of it, uncompressed.
-    """
-
-    epoch: int = 0
-    file: int = 0
-    line: int = 0
-    offset: int = 0
+_INTEGER = Kind("float32", blank=float("nan"), finite=True, exact=False)
+_KINDS = {
+    "label": Kind("float32", blank=None, finite=True, among=(0, 1)),
+    **dict.fromkeys(INTEGER_NAMES, _INTEGER),
+    **dict.fromkeys(CATEGORY_NAMES, Kind("string")),
+}
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Chunk:
+class LogRows(NamedTuple):
     """Some rows of a click log.
 
     Attributes:
       labels: float32 [n], 0 or 1.
       integers: float32 [n, 13], NaN where empty.
-      categories: string [26, n], "" where empty.
-      positions: int64 [n, 4], the Position after each row.
+      categories: bytes [n, 26], empty where empty.
+      lines: int64 [n], the number of each line.
+      ends: int64 [n], the offset after each line, in uncompressed bytes.
+      faults: the faults of the bad lines among them, in order.
     """
 
-    labels: tf.Tensor
-    integers: tf.Tensor
-    categories: tf.Tensor
-    positions: np.ndarray[Any, Any]
+    labels: Array
+    integers: Array
+    categories: Array
+    lines: Array
+    ends: Array
+    faults: list[DataError]
 
 
 def criteo(
@@ -88,24 +74,24 @@ def criteo(
 
     Returns:
       A dataset of (features, labels). Features: "integers", float32
-      [batch, 13], NaN where empty, and "C1" to "C26", string [batch], "" where
-      empty. Labels: float32 [batch], 0 or 1.
+      [batch, 13], rounded, NaN where empty, and "C1" to "C26", string [batch],
+      "" where empty. Labels: float32 [batch], 0 or 1.
 
     Raises:
       DataError: no file matches, or a file is empty or unreadable.
+      UnsupportedError: pyarrow is not installed.
     """
+    optional("pyarrow", "`tfembed.data.criteo`")
     batch_size = checks.integer(batch_size, "batch_size", least=1)
+    epochs = checks.integer(epochs, "epochs", least=1)
     logs = find_logs(os.fspath(pattern))
-    options = {
-        "epochs": checks.integer(epochs, "epochs", least=1),
-        "holdout": 0,
-    }
 
-    def chunks() -> Iterator[tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
-        source = LogSource(logs, skip_bad_lines=skip_bad_lines, **options)
-        for chunk in source.chunks(Position()):
-            categories = tf.transpose(chunk.categories)
-            yield chunk.integers, categories, chunk.labels
+    def chunks() -> Iterator[tuple[Array, Array, Array]]:
+        for log in logs * epochs:
+            for rows in read_log(log):
+                if rows.faults and not skip_bad_lines:
+                    raise rows.faults[0]
+                yield rows.integers, rows.categories, rows.labels
 
     dataset = tf.data.Dataset.from_generator(
         chunks,
@@ -126,112 +112,87 @@ def criteo(
     return dataset.rebatch(batch_size).map(named).prefetch(2)
 
 
-class LogSource:
-    """Reads logs line by line, `epochs` times, from any position.
+def find_logs(pattern: str) -> list[Layout]:
+    """Returns the files that match a path or glob, sorted.
 
-    Every `holdout`-th line of a file is held out; 0 holds out none. A bad line
-    raises DataError, or with `skip_bad_lines` is counted in `skipped`, only
-    once for all epochs and reads.
+    Raises:
+      DataError: no file matches, or a file is empty or unreadable.
     """
+    return [_inspect(path) for path in tables.find_files(pattern)]
 
-    def __init__(
-        self,
-        logs: Sequence[LogFile],
-        *,
-        epochs: int = 1,
-        holdout: int = 10,
-        skip_bad_lines: bool = False,
-    ) -> None:
-        self._logs = list(logs)
-        self._epochs = epochs
-        self._holdout = holdout
-        self._skip_bad_lines = skip_bad_lines
-        self.skipped = SkippedLines()
-        self._last_skipped = (0, 0)  # The number of the file, and the line.
 
-    def chunks(self, start: Position) -> Iterator[Chunk]:
-        """Yields the rows from `start` on that are not held out."""
-        for epoch in range(start.epoch, self._epochs):
-            for number in range(start.file, len(self._logs)):
-                log = self._logs[number]
-                for block in read_blocks(
-                    log, start.line, start.offset, _BLOCK_LINES
-                ):
-                    chunk, faults = self._chunk(log, block, held_out=False)
-                    self._judge(faults, epoch, number)
-                    chunk.positions[:, :2] = epoch, number
-                    yield chunk
-                start = Position(epoch, number + 1)
-            start = Position(epoch + 1)
+def read_log(log: Layout, line: int = 0, offset: int = 0) -> Iterator[LogRows]:
+    """Yields the rows after `line` lines, at `offset` uncompressed bytes.
 
-    def held_out(self) -> Iterator[Chunk]:
-        """Yields the held-out rows; skips bad lines, which `chunks` judges."""
-        if self._holdout:
-            for log in self._logs:
-                for block in read_blocks(log, 0, 0, _BLOCK_LINES):
-                    yield self._chunk(log, block, held_out=True)[0]
-
-    def describe(self, position: Position) -> str:
-        """Describes a position, for example `day_0.tsv, line 17, epoch 2`."""
-        path = self._logs[position.file].path
-        return f"{path}, line {position.line}, epoch {position.epoch + 1}"
-
-    def fingerprint(self) -> str:
-        """Describes the source, to compare it with that of a checkpoint.
-
-        The text has a hash of the files' names, sizes and heads, and `holdout`.
-        """
-        paths = [pathlib.Path(log.path) for log in self._logs]
-        files = [f"{path.name} {path.stat().st_size}" for path in paths]
-        content = hashlib.sha256("\n".join(files).encode())
-        for path in paths:
-            with path.open("rb") as file:
-                content.update(file.read(_HEAD_BYTES))
-        digest = content.hexdigest()[:8]
-        return (
-            f"{len(files)} log files from {files[0]} bytes on ({digest}), "
-            f"holdout {self._holdout}"
+    Damage of the file is the last fault of the last rows.
+    """
+    blocks = tables.read_blocks(log, line, offset)
+    last = Block(b"", line, offset)
+    while True:
+        cut = None
+        try:
+            block = next(blocks, None)
+        except DataError as error:
+            block, cut = last._replace(text=b""), error
+        if block is None:
+            return
+        if not block.text.endswith(b"\n") and cut is None:
+            block, cut = _without_cut_line(block, log)
+        rows = tables.read_rows(block, log, _KINDS)
+        columns = rows.columns
+        yield LogRows(
+            columns["label"],
+            np.stack([columns[name] for name in INTEGER_NAMES], 1),
+            np.stack([columns[name] for name in CATEGORY_NAMES], 1),
+            block.line + 1 + rows.good,
+            block.offset + tables.row_ends(block.text, "none")[rows.good],
+            rows.faults + ([cut] if cut else []),
         )
-
-    def _chunk(
-        self, log: LogFile, block: LineBlock, *, held_out: bool
-    ) -> tuple[Chunk, list[DataError]]:
-        """Returns the held-out or the other rows, and faults of all lines."""
-        columns, bad = parse_lines(block.lines, log.delimiter)
-        numbers = block.first_line + np.arange(len(block.lines))
-        faults = [
-            DataError(text, path=log.path, line=int(numbers[i]))
-            for i, text in bad.items()
-        ]
-        if block.fault is not None:
-            end = block.first_line + len(block.lines)
-            faults.append(DataError(block.fault, path=log.path, line=end))
-        good = np.delete(np.arange(len(numbers)), list(bad))
-        positions = np.zeros([len(good), len(Position._fields)], np.int64)
-        positions[:, 2] = numbers[good]
-        positions[:, 3] = np.asarray(block.ends, np.int64)[good]
-        chunk = Chunk(*columns, positions)
-        if not self._holdout:
-            return chunk, faults
-        is_held_out = positions[:, 2] % self._holdout == 0
-        return _rows(chunk, np.flatnonzero(is_held_out == held_out)), faults
-
-    def _judge(
-        self, faults: Sequence[DataError], epoch: int, number: int
-    ) -> None:
-        for fault in faults:
-            if not self._skip_bad_lines:
-                raise fault
-            position = (number, fault.line or 0)
-            if epoch == 0 and position > self._last_skipped:
-                self.skipped.add(fault)
-                self._last_skipped = position
+        last = block
 
 
-def _rows(chunk: Chunk, rows: np.ndarray[Any, Any]) -> Chunk:
-    return Chunk(
-        tf.gather(chunk.labels, rows),
-        tf.gather(chunk.integers, rows),
-        tf.gather(chunk.categories, rows, axis=1),
-        chunk.positions[rows],
+def _inspect(path: str) -> Layout:
+    head, _ = tables.read_head(path, "none")
+    line, _, rest = head.text.partition(b"\n")
+    # Look at several lines: the first one may be bad.
+    by_tabs = head.text.count(b"\t") >= head.text.count(b",")
+    delimiter = "\t" if by_tabs else ","
+    names = [name.strip() for name in line.decode("latin-1").split(delimiter)]
+    if names[0].lower() != "label":
+        return Layout(path, FIELD_NAMES, delimiter, "none", 0, head.offset)
+    if [n.lower() for n in names] != [n.lower() for n in FIELD_NAMES]:
+        raise DataError(
+            f"the header has {len(names)} columns, {', '.join(names[:3])}, ...;"
+            f" it must have the {NUM_FIELDS} columns label, I1, ..., I13, C1, "
+            "..., C26",
+            path=path,
+            line=1,
+        )
+    if not rest:
+        raise DataError("only a header, no lines", path=path)
+    offset = head.offset + len(line) + 1
+    return Layout(path, FIELD_NAMES, delimiter, "none", 1, offset)
+
+
+def _without_cut_line(
+    block: Block, log: Layout
+) -> tuple[Block, DataError | None]:
+    """Takes off a last line without a line break that is cut.
+
+    Criteo's categories have eight digits: a shorter last one was cut, unless
+    the others have other lengths, too: numbers in place of Criteo's own.
+    """
+    start = block.text.rfind(b"\n") + 1
+    fields = block.text[start:].split(log.delimiter.encode())
+    lengths = {len(field) for field in fields[1 + NUM_INTEGERS : -1]}
+    is_whole = lengths - {0, 8} or len(fields[-1]) in (0, 8)
+    if len(fields) >= NUM_FIELDS and is_whole:
+        return block, None
+    line = block.line + block.text.count(b"\n") + 1
+    error = DataError(
+        f"the file is cut off in the middle of a line: it ends in field "
+        f"{len(fields)} of {NUM_FIELDS}, without a line break",
+        path=log.path,
+        line=line,
     )
+    return block._replace(text=block.text[:start]), error

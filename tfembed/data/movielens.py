@@ -9,20 +9,30 @@ user_id:token <tab> item_id:token <tab> rating:float ...  RecBole's `.inter`
 from __future__ import annotations
 
 import dataclasses
-import math
-import pathlib
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+import os
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from tfembed.data.logs import SkippedLines
+from tfembed.data import tables
+from tfembed.data.tables import Array, Kind, Layout, SkippedLines
 from tfembed.errors import DataError
+from tfembed.optional_packages import optional
 
 _COLUMNS = ("user_id", "item_id", "rating", "timestamp")
-_CSV_NAMES = {"userId": "user_id", "movieId": "item_id"}
-_SEPARATED = {"\t": "tab", "::": "'::'", ",": "comma"}
-_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+# Names in headers, in small letters and without "_", and the columns.
+_NAMES = {
+    **{name.replace("_", ""): name for name in _COLUMNS},
+    "user": "user_id",
+    "item": "item_id",
+    "movieid": "item_id",
+    "movie": "item_id",
+    "time": "timestamp",
+}
+_ID = Kind("int64", blank=None)
+_RATING = Kind("float32", blank=None, finite=True)
+_TIME = Kind("float64", blank=None, finite=True)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,14 +44,14 @@ class Ratings:
       values: float32 [n], the ratings.
     """
 
-    users: np.ndarray[Any, Any]
-    items: np.ndarray[Any, Any]
-    values: np.ndarray[Any, Any]
+    users: Array
+    items: Array
+    values: Array
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def take(self, positions: np.ndarray[Any, Any]) -> Ratings:
+    def take(self, positions: Array) -> Ratings:
         """Returns the ratings at `positions`."""
         return Ratings(
             self.users[positions], self.items[positions], self.values[positions]
@@ -49,82 +59,52 @@ class Ratings:
 
 
 def read_ratings(
-    path: str | pathlib.Path, *, skipped: SkippedLines | None = None
+    path: str | os.PathLike[str], *, skipped: SkippedLines | None = None
 ) -> Ratings:
-    """Reads a file of ratings.
+    """Reads a file of ratings, plain or gzipped.
 
     Args:
-      path: a file in one of the formats above. The header names the columns;
-        without a header they are user, item, rating and others.
+      path: a file in one of the formats above. The header names the columns,
+        in any order; without a header they are user, item, rating and others.
       skipped: counts bad lines, which are skipped. None: a bad line raises an
         error.
 
     Raises:
-      DataError: the file is missing, unreadable, empty, lacks a column, or has
-        a bad line. The text names the path and the line.
+      DataError: the file is missing, unreadable, empty, has an unknown header
+        or a bad line. The text names the path and the line.
+      UnsupportedError: pyarrow is not installed.
     """
-    path = pathlib.Path(path)
-    lines = _lines(path)
-    if not lines:
-        raise DataError(
-            "the file is empty; it must hold ratings", path=str(path)
-        )
-    layout = _layout(lines[0], _COLUMNS[:3], path)
-    rows = []
-    for number, line in enumerate(lines[layout.first :], layout.first + 1):
-        try:
-            rows.append(_rating(line, layout, path, number))
-        except DataError as error:
-            if skipped is None:
-                raise
-            skipped.add(error)
-    if not rows:
-        raise DataError("the file has no ratings", path=str(path))
-    users, items, values = zip(*rows)
-    return Ratings(
-        np.array(users, np.int64),
-        np.array(items, np.int64),
-        np.array(values, np.float32),
-    )
+    optional("pyarrow", "`tfembed.data.read_ratings`")
+    kinds = {"user_id": _ID, "item_id": _ID, "rating": _RATING}
+    return Ratings(*_read(os.fspath(path), kinds, skipped))
 
 
-def read_histories(path: str | pathlib.Path) -> dict[int, list[int]]:
+def read_histories(path: str | os.PathLike[str]) -> dict[int, list[int]]:
     """Returns the items of each user, oldest first.
 
     Args:
-      path: a file in one of the formats above. The header names the columns;
-        without a header they are user, item, rating and timestamp.
+      path: a file in one of the formats above, plain or gzipped. The header
+        names the columns, in any order; without a header they are user, item,
+        rating and timestamp.
 
     Returns:
       The items by user; items with the same timestamp are in the file's order.
 
     Raises:
-      DataError: the file is missing, unreadable, empty, lacks a column, or has
-        a bad line. The text names the path and the line.
+      DataError: the file is missing, unreadable, empty, has an unknown header
+        or a bad line. The text names the path and the line.
+      UnsupportedError: pyarrow is not installed.
     """
-    path = pathlib.Path(path)
-    lines = _lines(path)
-    if not lines:
-        raise DataError("the file has no ratings", path=str(path))
-    layout = _layout(lines[0], ("user_id", "item_id", "timestamp"), path)
-    events = []
-    for number, line in enumerate(lines[layout.first :], layout.first + 1):
-        fields = line.split(layout.delimiter)
-        try:
-            user, item = (int(fields[c]) for c in layout.columns[:2])
-            time = float(fields[layout.columns[2]])
-        except (IndexError, ValueError):
-            raise DataError(
-                "user, item and timestamp must be numbers, separated by "
-                f"{layout.delimiter!r}; got {line!r}",
-                path=str(path),
-                line=number,
-            ) from None
-        events.append((time, number, user, item))
-    if not events:
-        raise DataError("the file has no ratings", path=str(path))
+    optional("pyarrow", "`tfembed.data.read_histories`")
+    kinds = {"user_id": _ID, "item_id": _ID, "timestamp": _ID}
+    try:
+        users, items, times = _read(os.fspath(path), kinds, None)
+    except DataError:  # Times may have fractions; those of ids may not.
+        kinds["timestamp"] = _TIME
+        users, items, times = _read(os.fspath(path), kinds, None)
+    order = np.argsort(times, kind="stable")
     histories: dict[int, list[int]] = {}
-    for _, _, user, item in sorted(events):
+    for user, item in zip(users[order].tolist(), items[order].tolist()):
         histories.setdefault(user, []).append(item)
     return histories
 
@@ -166,99 +146,42 @@ def planted_ratings(
     )
 
 
-def folds(
-    ratings: Ratings, num_folds: int, seed: int
-) -> Iterator[tuple[Ratings, Ratings]]:
-    """Shuffles and yields (train, test); each rating is in one test part."""
-    order = np.random.default_rng(seed).permutation(len(ratings))
-    parts = np.array_split(order, num_folds)
-    for fold, test in enumerate(parts):
-        train = np.concatenate(parts[:fold] + parts[fold + 1 :])
-        yield ratings.take(train), ratings.take(test)
+def _read(
+    path: str, kinds: Mapping[str, Kind], skipped: SkippedLines | None
+) -> list[Array]:
+    """Returns the columns of a whole file."""
+    layout = _layout(path, kinds)
+    parts: list[list[Array]] = []
+    for block in tables.read_blocks(layout):
+        rows = tables.read_rows(block, layout, kinds)
+        for fault in rows.faults:
+            if skipped is None:
+                raise fault
+            skipped.add(fault)
+        parts.append([rows.columns[name] for name in kinds])
+    columns = [np.concatenate(column) for column in zip(*parts)]
+    if not columns or not len(columns[0]):
+        raise DataError("the file has no ratings", path=path)
+    return columns
 
 
-def _lines(path: pathlib.Path) -> list[str]:
+def _layout(path: str, kinds: Mapping[str, Kind]) -> Layout:
+    """Infers the layout from the first line, which may be a header."""
+    head, end = tables.read_head(path, "line")
+    line = head.text[:end].rstrip(b"\r\n")
+    delimiter = next((d for d in ("\t", "::", ",") if d.encode() in line), "\t")
+    quotes: Any = "line" if delimiter == "," else "none"
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise DataError(
-            f"the ratings cannot be read: {reason}", path=str(path)
-        ) from error
-    return text.splitlines()
-
-
-class _Layout(NamedTuple):
-    """The positions of the requested columns in a line.
-
-    Attributes:
-      delimiter: the separator of fields.
-      columns: the positions of the columns among the fields.
-      width: the number of fields of a line.
-      first: 1 for a file with a header, else 0.
-    """
-
-    delimiter: str
-    columns: list[int]
-    width: int
-    first: int
-
-
-def _layout(line: str, wanted: Sequence[str], path: pathlib.Path) -> _Layout:
-    """Infers the layout from the first line."""
-    delimiter = next((d for d in ("\t", "::", ",") if d in line), "\t")
-    fields = line.split(delimiter)
-    is_typed = delimiter == "\t" and ":" in line
-    if not is_typed and not (delimiter == "," and fields[0] in _CSV_NAMES):
-        columns = [_COLUMNS.index(name) for name in wanted]
-        return _Layout(delimiter, columns, max(len(fields), 3), 0)
-    names = [field.partition(":")[0] for field in fields]
-    names = [_CSV_NAMES.get(name, name) for name in names]
-    missing = [name for name in wanted if name not in names]
-    if missing:
-        raise DataError(
-            f"the header has no column {' or '.join(missing)}; it has {names}",
-            path=str(path),
-            line=1,
-        )
-    columns = [names.index(name) for name in wanted]
-    return _Layout(delimiter, columns, len(fields), 1)
-
-
-def _rating(
-    line: str,
-    layout: _Layout,
-    path: pathlib.Path,
-    number: int,
-) -> tuple[int, int, float]:
-    fields = line.split(layout.delimiter)
-    if len(fields) != layout.width:
-        raise DataError(
-            f"{len(fields)} {_SEPARATED[layout.delimiter]}-separated fields, and "
-            f"{layout.width} are expected: {line!r}; the line may be cut off",
-            path=str(path),
-            line=number,
-        )
-    user, item, value = (fields[column] for column in layout.columns)
-    try:
-        rating = (int(user), int(item), float(value))
-    except ValueError:
-        raise DataError(
-            f"user, item and rating must be numbers; got {user!r}, {item!r}, "
-            f"{value!r}",
-            path=str(path),
-            line=number,
-        ) from None
-    if not all(_SMALLEST <= key <= _LARGEST for key in rating[:2]):
-        raise DataError(
-            f"user and item must fit into 64 bits; got {user!r}, {item!r}",
-            path=str(path),
-            line=number,
-        )
-    if not math.isfinite(rating[2]):
-        raise DataError(
-            f"the rating must be finite; got {value!r}",
-            path=str(path),
-            line=number,
-        )
-    return rating
+        fields = tables.split_row(line, delimiter, quotes)
+        names = [field.decode().strip("# ") for field in fields]
+    except ValueError as error:
+        raise DataError(str(error), path=path, line=1) from None
+    if any(tables.is_number(name) for name in names[:2]):
+        width = max(len(names), 3)
+        others = (f"field {i + 1}" for i in range(len(_COLUMNS), width))
+        columns, end = (*_COLUMNS, *others)[:width], 0
+    else:
+        plain = [n.partition(":")[0].replace("_", "").lower() for n in names]
+        columns = tuple(_NAMES.get(p, n) for p, n in zip(plain, names))
+    tables.check_names(columns, kinds, path, 1)
+    return Layout(path, columns, delimiter, quotes, end > 0, head.offset + end)

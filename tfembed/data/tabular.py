@@ -6,26 +6,34 @@ All three describe columns in the same way: a dtype for one value per row, a
 
 from __future__ import annotations
 
-import csv as csv_format
 import dataclasses
 import functools
-import glob
 import importlib
-import itertools
-import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfembed import checks
-from tfembed.errors import ArgumentError, DataError, UnsupportedError
+from tfembed.data import tables
+from tfembed.data.tables import Array, Files, Kind, Lists
+from tfembed.errors import ArgumentError, DataError
 from tfembed.optional_packages import optional
 
 __all__ = ["Bag", "csv", "parquet", "tfrecord"]
 
 _DTYPES = (tf.int32, tf.int64, tf.float32, tf.float64, tf.string)
+_PARQUET_ROWS = 1 << 13
+# Types of Arrow, as their names begin.
+_FORMS = {
+    "number": "u?int|halffloat|float|double|bool|decimal",
+    "text": "(large_)?(string|binary)|fixed_size_binary",
+    "list": "(large_|fixed_size_)?list<",
+    "null": "null",
+}
+_RECORDS = 1024  # They are parsed at once.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +51,6 @@ class Bag:
 
 
 Columns = Mapping[str, Bag | Any]
-Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def csv(
@@ -57,7 +64,12 @@ def csv(
     shuffle: int = 0,
     seed: int | None = None,
 ) -> tf.data.Dataset:
-    """Reads CSV files with a header.
+    """Reads CSV files with a header, plain or gzipped, by pyarrow.
+
+    Fields may be quoted as a whole. Empty lines at the end are left out. A row
+    with more or fewer fields than the header, a text that is no number, and a
+    number that its dtype does not hold end the dataset with an error that names
+    the file and the line: only fractions are rounded.
 
     Args:
       files: a path or glob, or several, read in their order; the files of a
@@ -77,27 +89,32 @@ def csv(
       tensors [batch], or of RaggedTensors [batch, None] for bags.
 
     Raises:
-      DataError: a file does not exist, or a header lacks a column.
+      DataError: a file does not exist, or a header lacks a column or has it
+        twice.
       ArgumentError: an argument is not as described.
-      UnsupportedError: tensorflow-io is needed and cannot be imported.
+      UnsupportedError: pyarrow, or tensorflow-io for a scheme, is needed and
+        cannot be imported.
     """
-    paths = _paths(files)
+    optional("pyarrow", "`tfembed.data.csv`")
+    paths = tables.find_files(files)
     kinds = _kinds(columns, label)
     batch_size = checks.integer(batch_size, "batch_size", least=1)
-    if len(delimiter) != 1:
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         raise ArgumentError(
             f"`delimiter` is one character, such as ',' or '\\t'; got "
             f"{delimiter!r}."
         )
-    parts = [
-        _csv_rows(list(part), header, kinds, delimiter)
-        for header, part in itertools.groupby(
-            paths, lambda path: _header(path, delimiter, kinds)
-        )
-    ]
-    rows = functools.reduce(tf.data.Dataset.concatenate, parts)
-    rows = _drawn(rows, shuffle, seed, epochs).batch(batch_size)
-    return _batches(rows, kinds, label)
+    layouts = [_layout(path, delimiter, kinds) for path in paths]
+
+    def chunks() -> Iterator[dict[str, Any]]:
+        for layout in layouts:
+            for block in tables.read_blocks(layout):
+                rows = tables.read_rows(block, layout, kinds)
+                if rows.faults:
+                    raise rows.faults[0]
+                yield rows.columns
+
+    return _dataset(chunks, kinds, batch_size, label, epochs, shuffle, seed)
 
 
 def parquet(
@@ -112,42 +129,32 @@ def parquet(
 ) -> tf.data.Dataset:
     """Reads Parquet files with pyarrow. Arguments and batches are as for `csv`.
 
-    A column of lists is a `Bag`. A null value is 0, "" or an empty bag.
+    A column of lists is a `Bag`. A null value is 0, "" or an empty bag. A value
+    that its dtype does not hold ends the dataset with an error that names the
+    file, the column and the row, counted from 1.
 
     Raises:
       UnsupportedError: pyarrow is not installed.
-      DataError: a file does not exist, is not a Parquet file, or lacks a
-        column. Values that do not fit the requested dtype end the dataset with
-        an error that names the file and the column.
+      DataError: a file does not exist, is not a Parquet file, lacks a column,
+        or has one of another type: dates, times and structs are none.
     """
     optional("pyarrow", "`tfembed.data.parquet`")
-    reader = importlib.import_module("pyarrow.parquet")
-    paths = _paths(files)
+    paths = tables.find_files(files)
     kinds = _kinds(columns, label)
     batch_size = checks.integer(batch_size, "batch_size", least=1)
     for path in paths:
-        found = _parquet_file(reader, path).schema_arrow.names
-        _check_columns(path, found, kinds)
+        with _parquet_file(path) as file:
+            schema = file.schema_arrow
+        tables.check_names(schema.names, kinds, path, None)
+        for name, kind in kinds.items():
+            _check_type(path, name, schema.field(name).type, kind)
 
-    def batches() -> Iterator[dict[str, Any]]:
+    def chunks() -> Iterator[dict[str, Any]]:
         for path in paths:
-            file = _parquet_file(reader, path)
-            for batch in file.iter_batches(batch_size, columns=list(kinds)):
-                yield {
-                    name: _from_arrow(batch.column(name), kind, path, name)
-                    for name, kind in kinds.items()
-                }
+            with _parquet_file(path) as file:
+                yield from _parquet_chunks(file, path, kinds)
 
-    dataset = tf.data.Dataset.from_generator(
-        batches,
-        output_signature={name: _spec(kind) for name, kind in kinds.items()},
-    )
-    if shuffle:
-        dataset = dataset.unbatch()
-        dataset = _drawn(dataset, shuffle, seed, epochs).batch(batch_size)
-    else:
-        dataset = dataset.repeat(epochs).rebatch(batch_size)
-    return _labelled(dataset, label)
+    return _dataset(chunks, kinds, batch_size, label, epochs, shuffle, seed)
 
 
 def tfrecord(
@@ -163,57 +170,59 @@ def tfrecord(
 ) -> tf.data.Dataset:
     """Reads TFRecord files of tf.train.Example. Arguments are as for `csv`.
 
+    A feature that an Example lacks is 0, "" or an empty bag. Damaged files and
+    values that their dtype does not hold end the dataset with an error that
+    names the file and the record, counted from 1.
+
     Args:
       files: as for `csv`.
       columns: as for `csv`; an Example holds int64, float32 and strings.
       batch_size: the number of rows of a batch; the last one may be smaller.
       label: the column to return as the label; None: no label.
-      compression: "", "GZIP" or "ZLIB".
+      compression: "", "GZIP" or "ZLIB", in either case. "" also reads files
+        that begin as gzip does.
       epochs: the number of passes over all files.
       shuffle: the number of rows of the shuffle buffer; 0: no shuffling.
       seed: the seed of the shuffling.
 
     Raises:
-      DataError: a file does not exist.
+      DataError: a file does not exist, or no record has a column.
       ArgumentError: an argument is not as described.
     """
-    paths = _paths(files)
+    paths = tables.find_files(files)
     kinds = _kinds(columns, label)
     batch_size = checks.integer(batch_size, "batch_size", least=1)
-    features: dict[str, Any] = {}
-    for name, kind in kinds.items():
-        stored = {tf.int32: tf.int64, tf.float64: tf.float32}.get(
-            kind.dtype, kind.dtype
+    if compression.upper() not in ("", "GZIP", "ZLIB"):
+        raise ArgumentError(
+            f"`compression` is '', 'GZIP' or 'ZLIB'; got {compression!r}."
         )
-        empty = "" if stored == tf.string else 0
-        features[name] = (
-            tf.io.RaggedFeature(stored, row_splits_dtype=tf.int64)
-            if isinstance(kind, Bag)
-            else tf.io.FixedLenFeature([], stored, default_value=empty)
+    read = functools.partial(_records, compression=compression.upper())
+    missing = set(kinds)
+    count = 0
+    for _, chunk in (pair for path in paths for pair in read(path, kinds)):
+        count += 1
+        missing -= {name for name in missing if chunk[name].lengths.any()}
+        if not missing:
+            break
+    if missing and count:
+        raise DataError(
+            f"no record has {', '.join(map(repr, sorted(missing)))}; an Example "
+            "has features of the columns' names",
+            path=paths[0] if len(paths) == 1 else ", ".join(paths[:3]),
         )
 
-    def parse(examples: tf.Tensor) -> dict[str, Any]:
-        parsed = tf.io.parse_example(examples, features)
-        return {
-            name: value
-            if value.dtype == kinds[name].dtype
-            else tf.cast(value, kinds[name].dtype)
-            for name, value in parsed.items()
-        }
+    def chunks() -> Iterator[dict[str, Any]]:
+        for path in paths:
+            for first, chunk in read(path, kinds):
+                yield {
+                    name: _fit(chunk[name], kind, path, name, "record", first)
+                    for name, kind in kinds.items()
+                }
 
-    rows = tf.data.TFRecordDataset(paths, compression)
-    rows = _drawn(rows, shuffle, seed, epochs).batch(batch_size)
-    return _labelled(rows.map(parse, tf.data.AUTOTUNE), label)
+    return _dataset(chunks, kinds, batch_size, label, epochs, shuffle, seed)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Single:
-    """A column with one value per row."""
-
-    dtype: tf.DType
-
-
-def _kinds(columns: Columns, label: str | None) -> dict[str, Any]:
+def _kinds(columns: Columns, label: str | None) -> dict[str, Kind]:
     if not columns:
         raise ArgumentError("`columns` names no column; name at least one.")
     if label is not None and label not in columns:
@@ -221,12 +230,11 @@ def _kinds(columns: Columns, label: str | None) -> dict[str, Any]:
             f"`label` is {label!r}, which `columns` does not have: "
             f"{', '.join(columns)}. Give its dtype there too."
         )
-    kinds: dict[str, Any] = {}
+    kinds: dict[str, Kind] = {}
     for name, given in columns.items():
+        is_bag = isinstance(given, Bag)
         try:
-            dtype = tf.as_dtype(
-                given.dtype if isinstance(given, Bag) else given
-            )
+            dtype = tf.as_dtype(given.dtype if is_bag else given)
         except TypeError:
             dtype = None
         if dtype not in _DTYPES:
@@ -234,117 +242,129 @@ def _kinds(columns: Columns, label: str | None) -> dict[str, Any]:
                 f"Column {name!r} is given {given!r}; it takes one of "
                 f"{', '.join(d.name for d in _DTYPES)}, or a Bag of one."
             )
-        if isinstance(given, Bag):
-            kinds[name] = Bag(dtype, given.separator)
-        else:
-            kinds[name] = _Single(dtype)
+        kinds[name] = Kind(dtype.name, given.separator if is_bag else None)
     return kinds
 
 
-def _paths(files: Files) -> list[str]:
-    """Returns the files that match paths and globs, sorted within each."""
-    patterns = [files] if isinstance(files, str | os.PathLike) else files
-    paths: list[str] = []
-    for given in patterns:
-        pattern = os.fspath(given)
-        try:
-            found = sorted(tf.io.gfile.glob(pattern))
-        except tf.errors.UnimplementedError:
-            _register_file_systems(pattern)
-            found = sorted(tf.io.gfile.glob(pattern))
-        if not found:
-            what = (
-                "matches no file" if glob.has_magic(pattern) else "is no file"
-            )
-            raise DataError(what, path=pattern)
-        paths += found
-    if not paths:
-        raise ArgumentError("`files` names no file.")
-    return paths
-
-
-def _register_file_systems(pattern: str) -> None:
-    """Imports tensorflow-io, which registers its file systems."""
+def _layout(
+    path: str, delimiter: str, kinds: Mapping[str, Kind]
+) -> tables.Layout:
+    head, end = tables.read_head(path, "rows")
+    line = head.text[:end]
     try:
-        importlib.import_module("tensorflow_io")
-    except Exception as error:  # It may raise errors of TensorFlow, too.
-        raise UnsupportedError(
-            f"{pattern!r} need tensorflow-io, which cannot be imported here "
-            f"({type(error).__name__}: {error}). Install it, with a version "
-            "that fits your TensorFlow, or copy the files to a local folder."
-        ) from error
+        fields = tables.split_row(line, delimiter, "rows")
+        names = tuple(field.decode() for field in fields)
+    except ValueError as error:
+        raise DataError(f"the header: {error}", path=path, line=1) from None
+    tables.check_names(names, kinds, path, 1)
+    return tables.Layout(
+        path, names, delimiter, "rows", line.count(b"\n"), head.offset + end
+    )
 
 
-def _check_columns(
-    path: str, found: Sequence[str], wanted: Mapping[str, Any]
-) -> None:
-    missing = [name for name in wanted if name not in found]
-    if missing:
+def _dataset(
+    chunks: Callable[[], Iterator[dict[str, Any]]],
+    kinds: Mapping[str, Kind],
+    batch_size: int,
+    label: str | None,
+    epochs: int,
+    shuffle: int,
+    seed: int | None,
+) -> tf.data.Dataset:
+    """Returns batches of the chunks' rows."""
+    epochs = checks.integer(epochs, "epochs", least=1)
+    shuffle = checks.integer(shuffle, "shuffle", least=0)
+
+    def tensors() -> Iterator[dict[str, Any]]:
+        for chunk in chunks():
+            with tf.device("/cpu:0"):
+                columns = {
+                    name: tf.RaggedTensor.from_row_lengths(*c, validate=False)
+                    if isinstance(c, Lists)
+                    else c
+                    for name, c in chunk.items()
+                }
+            yield columns
+
+    rows = tf.data.Dataset.from_generator(
+        tensors,
+        output_signature={name: _spec(kind) for name, kind in kinds.items()},
+    )
+    if shuffle:
+        rows = rows.unbatch().shuffle(shuffle, seed=seed).repeat(epochs)
+        rows = rows.batch(batch_size)
+    else:
+        rows = rows.repeat(epochs).rebatch(batch_size)
+    if label is not None:
+
+        def apart(batch: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+            features = {k: v for k, v in batch.items() if k != label}
+            return features, batch[label]
+
+        rows = rows.map(apart)
+    return rows.prefetch(2)
+
+
+def _spec(kind: Kind) -> Any:
+    dtype = tf.as_dtype(kind.dtype)
+    if kind.separator is not None:
+        return tf.RaggedTensorSpec([None, None], dtype, 1, tf.int64)
+    return tf.TensorSpec([None], dtype)
+
+
+def _fit(
+    column: Any, kind: Kind, path: str, name: str, what: str, first: int
+) -> Any:
+    """Returns a column in its dtype, of one value per row or of Lists.
+
+    Args:
+      column: an array of values or Lists.
+      kind: describes the requested column.
+      path: the file.
+      name: the name of the column.
+      what: "row" or "record".
+      first: the number of the first row, from 1.
+
+    Raises:
+      DataError: a value does not fit, or a row has several.
+    """
+    is_lists = isinstance(column, Lists)
+    values = column.values if is_lists else column
+    if kind.dtype != "string":
+        values, is_bad = tables.narrow(values, kind.dtype)
+        if is_bad.any():
+            place = int(np.argmax(is_bad))
+            given = (column.values if is_lists else column)[place]
+            if is_lists:
+                ends = np.cumsum(column.lengths)
+                place = int(np.searchsorted(ends, place, "right"))
+            raise DataError(
+                f"{what} {first + place}: column {name!r} is {given}, which "
+                f"does not fit {kind.dtype}",
+                path=path,
+            )
+    if not is_lists:
+        return values
+    if kind.separator is not None:
+        return Lists(values, column.lengths)
+    if (column.lengths > 1).any():
+        place = int(np.argmax(column.lengths > 1))
         raise DataError(
-            f"has no column {', '.join(map(repr, missing))}; it has "
-            f"{', '.join(map(repr, found))}",
+            f"{what} {first + place}: column {name!r} has "
+            f"{column.lengths[place]} values; name it as a Bag",
             path=path,
         )
-
-
-def _header(path: str, delimiter: str, kinds: Mapping[str, Any]) -> list[str]:
-    with tf.io.gfile.GFile(path) as file:
-        line = file.readline().lstrip("\ufeff")
-    names = next(csv_format.reader([line], delimiter=delimiter), [])
-    _check_columns(path, names, kinds)
-    return names
-
-
-def _csv_rows(
-    paths: list[str],
-    header: Sequence[str],
-    kinds: Mapping[str, Any],
-    delimiter: str,
-) -> tf.data.Dataset:
-    indices = {name: index for index, name in enumerate(header)}
-    order = sorted(kinds, key=indices.__getitem__)
-    defaults: list[tf.Tensor] = []
-    for name in order:
-        kind = kinds[name]
-        dtype = tf.string if isinstance(kind, Bag) else kind.dtype
-        empty = "" if dtype == tf.string else 0
-        defaults.append(tf.constant([empty], dtype))
-    rows = tf.data.experimental.CsvDataset(
-        paths,
-        defaults,
-        header=True,
-        field_delim=delimiter,
-        select_cols=[indices[name] for name in order],
-    )
-    return rows.map(lambda *fields: dict(zip(order, fields)))
-
-
-def _batches(
-    rows: tf.data.Dataset, kinds: Mapping[str, Any], label: str | None
-) -> tf.data.Dataset:
-    def split(batch: dict[str, tf.Tensor]) -> dict[str, Any]:
-        return {
-            name: _split(batch[name], kind)
-            if isinstance(kind, Bag)
-            else batch[name]
-            for name, kind in kinds.items()
-        }
-
-    return _labelled(rows.map(split, tf.data.AUTOTUNE), label)
-
-
-def _split(fields: tf.Tensor, bag: Bag) -> tf.RaggedTensor:
-    values = tf.strings.split(fields, bag.separator)
-    # An empty field is an empty bag, not a bag with an empty text.
-    values = tf.ragged.boolean_mask(values, tf.not_equal(values, ""))
-    if bag.dtype == tf.string:
+    if len(values) == len(column.lengths):
         return values
-    return values.with_flat_values(
-        tf.strings.to_number(values.flat_values, bag.dtype)
+    single = np.full(
+        len(column.lengths), b"" if kind.dtype == "string" else 0, values.dtype
     )
+    single[column.lengths == 1] = values
+    return single
 
 
-def _parquet_file(reader: Any, path: str) -> Any:
+def _parquet_file(path: str) -> Any:
+    reader = importlib.import_module("pyarrow.parquet")
     try:
         return reader.ParquetFile(path)
     except Exception as error:  # pyarrow has its own errors.
@@ -353,80 +373,177 @@ def _parquet_file(reader: Any, path: str) -> Any:
         ) from error
 
 
-def _from_arrow(array: Any, kind: Any, path: str, name: str) -> Any:
-    """Converts an Arrow array to a NumPy array, or a bag to a RaggedTensor."""
-    import pyarrow as pa
+def _parquet_chunks(
+    file: Any, path: str, kinds: Mapping[str, Kind]
+) -> Iterator[dict[str, Any]]:
+    batches = file.iter_batches(_PARQUET_ROWS, columns=list(kinds))
+    row = 1
+    while True:
+        try:
+            batch = next(batches, None)
+        except Exception as error:  # pyarrow has its own errors.
+            raise DataError(
+                f"cannot be read from row {row} on: {error}", path=path
+            ) from error
+        if batch is None:
+            return
+        yield {
+            name: _fit(
+                _from_arrow(batch.column(name), kind),
+                kind,
+                path,
+                name,
+                "row",
+                row,
+            )
+            for name, kind in kinds.items()
+        }
+        row += batch.num_rows
 
-    is_list = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
-    if is_list != isinstance(kind, Bag):
-        raise DataError(
-            f"column {name!r} is of {array.type}: "
-            + ("name it as a Bag" if is_list else "it is not a Bag"),
-            path=path,
+
+def _check_type(path: str, name: str, given: Any, kind: Kind) -> None:
+    """Refuses a column whose type is not what is requested."""
+    form = _form(given)
+    is_bag = kind.separator is not None
+    if form == "list" and is_bag:
+        form = _form(getattr(given, "storage_type", given).value_type)
+    elif form == "list" or (is_bag and form != "null"):
+        advice = "it is not a Bag" if is_bag else "name it as a Bag"
+        raise DataError(f"column {name!r} is of {given}: {advice}", path=path)
+    if form not in ("null", "text" if kind.dtype == "string" else "number"):
+        what = f"column {name!r} is of {given}, but {kind.dtype} is requested"
+        if form not in ("number", "text"):
+            what += (
+                "; numbers, texts and lists of them are read: write it as one"
+            )
+        raise DataError(what, path=path)
+
+
+def _form(given: Any) -> str:
+    """Returns "number", "text", "list" or "null"; "" for other types."""
+    given = getattr(given, "storage_type", given)
+    if str(given).startswith("dictionary<"):
+        given = given.value_type
+    found = (f for f, names in _FORMS.items() if re.match(names, str(given)))
+    return next(found, "")
+
+
+def _plain(array: Any) -> Any:
+    """Returns an array without extension types and dictionaries."""
+    array = getattr(array, "storage", array)
+    is_coded = hasattr(array, "dictionary_decode")
+    return array.dictionary_decode() if is_coded else array
+
+
+def _from_arrow(array: Any, kind: Kind) -> Any:
+    """Returns an array of values or Lists, of the dtypes of the file."""
+    array = _plain(array)
+    if kind.separator is None:
+        return _values(array, kind)
+    lengths = np.zeros(len(array), np.int64)
+    full = array.drop_null()
+    if len(full):
+        size = getattr(full.type, "list_size", None)
+        filled = np.asarray(full.value_lengths()) if size is None else size
+        lengths[np.asarray(array.is_valid())] = filled
+        full = full.flatten()
+    return Lists(_values(_plain(full), kind), lengths)
+
+
+def _values(array: Any, kind: Kind) -> Array:
+    """Returns int64, floats, or texts as bytes; 0 and "" for null."""
+    pa: Any = importlib.import_module("pyarrow")
+    is_text, given = kind.dtype == "string", str(array.type)
+    blank: Any = b"" if is_text else 0
+    if given == "null" or not len(array):
+        dtype: Any = object if is_text else kind.dtype
+        return np.full(len(array), blank, dtype)
+    if is_text and "view" in given:
+        texts = array.to_pylist()
+        array = pa.array([tf.compat.as_bytes(t) if t else t for t in texts])
+    if is_text:
+        array = array.cast(pa.large_binary())
+    elif given.startswith("decimal"):
+        array = array.cast(pa.float64())
+    elif not given.startswith(("float", "double", "halffloat", "uint64")):
+        array = array.cast(pa.int64())
+    if not array.null_count or is_text or given == "halffloat":
+        values = array.to_numpy(zero_copy_only=False)
+    else:
+        values = array.fill_null(0).to_numpy(zero_copy_only=False)
+    if array.null_count:
+        values = values.copy()
+        values[np.asarray(array.is_null())] = blank
+    return values
+
+
+def _records(
+    path: str, kinds: Mapping[str, Kind], compression: str
+) -> Iterator[tuple[int, dict[str, Lists]]]:
+    """Yields the number of a first record, and the records' features."""
+    stored = {
+        name: {"int32": "int64", "float64": "float32"}.get(d.dtype, d.dtype)
+        for name, d in kinds.items()
+    }
+    features = {
+        name: tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
+        for name, dtype in stored.items()
+    }
+    compression = compression or _compression(path)
+    first, size = 1, 0
+    records = iter(tf.data.TFRecordDataset(path, compression).batch(_RECORDS))
+    while True:
+        try:
+            batch = next(records, None)
+        except tf.errors.OpError as error:
+            raise DataError(
+                f"record {first} or one after it is cut off or damaged: "
+                f"{error.message}",
+                path=path,
+            ) from None
+        if batch is None:
+            break
+        try:
+            parsed = tf.io.parse_example(batch, features)
+        except tf.errors.OpError:
+            for number, record in enumerate(batch, first):
+                _check_record(record, features, path, number)
+            raise
+        yield (
+            first,
+            {
+                name: Lists(value.values.numpy(), value.row_lengths().numpy())
+                for name, value in parsed.items()
+            },
         )
-    if not is_list:
-        return _values(array, kind.dtype, path, name)
-    lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    return tf.RaggedTensor.from_row_lengths(
-        _values(array.flatten(), kind.dtype, path, name),
-        tf.constant(lengths, tf.int64),
-        validate=False,
-    )
+        first += len(batch)
+        lengths = tf.cast(tf.strings.length(batch), tf.int64)
+        size += int(tf.reduce_sum(lengths)) + 16 * len(batch)
+    if compression == "GZIP":
+        tables.check_gzip(path, size)
+    elif not compression and tf.io.gfile.stat(path).length != size:
+        # TensorFlow passes over less than the head of a record.
+        raise DataError(f"record {first} is cut off", path=path)
 
 
-def _values(
-    array: Any, dtype: tf.DType, path: str, name: str
-) -> np.ndarray[Any, Any]:
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    wanted = {
-        tf.int32: pa.int32(),
-        tf.int64: pa.int64(),
-        tf.float32: pa.float32(),
-        tf.float64: pa.float64(),
-        tf.string: pa.string(),
-    }[dtype]
-    is_text = pa.types.is_string(array.type) or pa.types.is_large_string(
-        array.type
-    )
-    if is_text != (dtype == tf.string):
-        raise DataError(
-            f"column {name!r} is of {array.type}, but {dtype.name} is "
-            "requested",
-            path=path,
-        )
+def _check_record(
+    record: tf.Tensor, features: Any, path: str, number: int
+) -> None:
     try:
-        array = array.cast(wanted).fill_null("" if is_text else 0)
-    except pa.ArrowInvalid as error:
+        tf.io.parse_example(record[tf.newaxis], features)
+    except tf.errors.OpError as error:
         raise DataError(
-            f"column {name!r} does not fit {dtype.name}: {error}", path=path
-        ) from error
-    return array.to_numpy(zero_copy_only=False)
+            f"record {number}: {error.message}", path=path
+        ) from None
 
 
-def _spec(kind: Any) -> Any:
-    if isinstance(kind, Bag):
-        return tf.RaggedTensorSpec([None, None], kind.dtype, 1, tf.int64)
-    return tf.TensorSpec([None], kind.dtype)
-
-
-def _drawn(
-    rows: tf.data.Dataset, shuffle: int, seed: int | None, epochs: int
-) -> tf.data.Dataset:
-    epochs = checks.integer(epochs, "epochs", least=1)
-    if checks.integer(shuffle, "shuffle", least=0):
-        rows = rows.shuffle(shuffle, seed=seed)
-    return rows.repeat(epochs) if epochs > 1 else rows
-
-
-def _labelled(dataset: tf.data.Dataset, label: str | None) -> tf.data.Dataset:
-    if label is not None:
-
-        def apart(batch: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-            features = {k: v for k, v in batch.items() if k != label}
-            return features, batch[label]
-
-        dataset = dataset.map(apart)
-    return dataset.prefetch(2)
+def _compression(path: str) -> str:
+    """Returns "GZIP" where a file begins as gzip does and as no record does."""
+    with tf.io.gfile.GFile(path, "rb") as file:
+        if file.read(2) != tables.GZIP_MAGIC:
+            return ""
+    try:
+        next(iter(tf.data.TFRecordDataset(path)), None)
+    except tf.errors.OpError:
+        return "GZIP"
+    return ""

@@ -279,7 +279,15 @@ def _of_numpy(path: str, key: str) -> RowSource:
             f"'{path}' must have arrays 'keys' [n] and 'rows' [n, width]; it has "
             f"{names}."
         )
-    return _of_arrays(loaded[of_keys[0]], loaded[of_rows[0]], f"'{path}'")
+    try:
+        keys, rows = loaded[of_keys[0]], loaded[of_rows[0]]
+    except ValueError as error:
+        raise errors.CheckpointError(
+            f"'{path}' has arrays of Python objects, which are not read: "
+            f"{error} Save keys as `np.asarray(keys, 'U')` or 'S' or int64, and "
+            "rows as float32, or write a '.parquet' file."
+        ) from error
+    return _of_arrays(keys, rows, f"'{path}'")
 
 
 def _is_frame(source: Any) -> bool:
@@ -314,6 +322,8 @@ def _of_parquet(path: str, key: str) -> RowSource:
             f"'{path}' cannot be read as Parquet: {error}"
         ) from error
     names = file.schema_arrow.names
+    if key == "key" and "keys" in names and key not in names:
+        key = "keys"  # As `tfembed inspect --to` names it.
     if key not in names:
         raise errors.CheckpointError(
             f"'{path}' has no column {key!r}; its columns are {names}. Name "
@@ -323,16 +333,14 @@ def _of_parquet(path: str, key: str) -> RowSource:
     def chunks() -> Iterator[Chunk]:
         with parquet.ParquetFile(path) as opened:
             for batch in opened.iter_batches(batch_size=_PARQUET_ROWS):
-                keys = _keys(
-                    np.asarray(batch.column(key).to_pylist()), f"'{path}'"
-                )
+                keys = _keys(_arrow_keys(batch, key), f"'{path}'")
                 yield Chunk(keys, _columns(batch, key, path), {}, None)
 
     empty = file.schema_arrow.empty_table().to_batches() or []
     first = next(file.iter_batches(batch_size=1), empty[0] if empty else None)
     if first is None or not first.num_rows:
         raise errors.CheckpointError(f"'{path}' has no rows.")
-    found = _keys(np.asarray(first.column(key).to_pylist()), f"'{path}'")
+    found = _keys(_arrow_keys(first, key), f"'{path}'")
     return RowSource(
         what=f"'{path}'",
         key_dtype="string" if found.dtype == object else "int64",
@@ -343,12 +351,22 @@ def _of_parquet(path: str, key: str) -> RowSource:
     )
 
 
+def _arrow_keys(batch: Any, key: str) -> np.ndarray[Any, Any]:
+    """Returns keys; bytes as objects, as NumPy's own drop zeros at the end."""
+    keys: np.ndarray[Any, Any] = batch.column(key).to_numpy(
+        zero_copy_only=False
+    )
+    return keys
+
+
 def _columns(batch: Any, key: str, path: str) -> np.ndarray[Any, Any]:
     """Returns rows from a column of lists, or from a column per element."""
     others = by_number([name for name in batch.schema.names if name != key])
     lists = [
         n for n in others if hasattr(batch.schema.field(n).type, "value_type")
     ]
+    if key == "keys" and "rows" in lists:  # Slots and counters may follow.
+        lists = others = ["rows"]
     try:
         if len(lists) == 1 and len(others) == 1:
             return np.asarray(batch.column(lists[0]).to_pylist(), np.float32)
