@@ -87,10 +87,10 @@ class CheckpointFiles {
   // The file that has the bytes of an entry. "" where the index is damaged.
   std::string PathOf(int64_t entry) const;
 
-  // Whether so many more bytes of the files may be kept in memory: 4 MB in
+  // Whether so many more bytes of the files may be kept in memory: 10 MB in
   // all.
   bool MayKeep(int64_t bytes) {
-    constexpr int64_t kMostBytes = 4 << 20;
+    constexpr int64_t kMostBytes = 10 << 20;
     return kept_bytes_.fetch_add(bytes) + bytes <= kMostBytes;
   }
 
