@@ -11,7 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MOST_LINES = {
     "README.md": 120,
-    "CHANGELOG.md": 120,  # It grows with each change that users see.
+    "CHANGELOG.md": 140,  # It grows with each change that users see.
     "docs/performance.md": 120,
 }
 MOST_LINES_OF_OTHERS = 200
