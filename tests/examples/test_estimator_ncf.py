@@ -107,4 +107,4 @@ def test_the_program_fails_with_the_bad_line(tmp_path, capsys):
     path.write_text("1\t2\n")
 
     assert estimator_ncf.main(["--data", str(path)]) == 1
-    assert f"error: {path}:1: user, item" in capsys.readouterr().err
+    assert f"error: {path}:1: has no column" in capsys.readouterr().err
