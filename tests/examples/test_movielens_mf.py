@@ -77,7 +77,7 @@ def test_a_file_that_cannot_be_opened_is_an_error(tmp_path, name):
 def test_a_file_that_is_not_text_is_an_error(tmp_path):
     path = tmp_path / "binary"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DataError, match="binary:1: .*0xff"):
+    with pytest.raises(DataError, match="not UTF-8"):
         movielens.read_ratings(path)
 
 

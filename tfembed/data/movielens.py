@@ -172,8 +172,8 @@ def _layout(path: str, kinds: Mapping[str, Kind]) -> Layout:
     delimiter = next((d for d in ("\t", "::", ",") if d.encode() in line), "\t")
     quotes: Any = "line" if delimiter == "," else "none"
     try:
-        fields = tables.split_row(line, delimiter, quotes)
-        names = [field.decode().strip("# ") for field in fields]
+        fields = tables.names_of(line, delimiter, quotes)
+        names = [field.strip("# ") for field in fields]
     except ValueError as error:
         raise DataError(str(error), path=path, line=1) from None
     if any(tables.is_number(name) for name in names[:2]):

@@ -209,6 +209,15 @@ def is_number(text: str) -> bool:
     return _NUMBER.fullmatch(text.strip().encode()) is not None
 
 
+def names_of(line: bytes, delimiter: str, quotes: str) -> list[str]:
+    """Returns the names in a header. Raises ValueError where it is no text."""
+    fields = split_row(line, delimiter, quotes)
+    try:
+        return [field.decode() for field in fields]
+    except UnicodeDecodeError:
+        raise ValueError("the text is not UTF-8") from None
+
+
 def split_row(row: bytes, delimiter: str, quotes: str) -> list[bytes]:
     """Returns the fields of a row. Raises ValueError where quotes are bad."""
     row = row.removesuffix(b"\n").removesuffix(b"\r")

@@ -252,8 +252,7 @@ def _layout(
     head, end = tables.read_head(path, "rows")
     line = head.text[:end]
     try:
-        fields = tables.split_row(line, delimiter, "rows")
-        names = tuple(field.decode() for field in fields)
+        names = tuple(tables.names_of(line, delimiter, "rows"))
     except ValueError as error:
         raise DataError(f"the header: {error}", path=path, line=1) from None
     tables.check_names(names, kinds, path, 1)
