@@ -42,9 +42,13 @@ int OldTimedWriteLock(pthread_rwlock_t* lock, const timespec* end);
 int OldUnlock(pthread_rwlock_t* lock);
 int OldSetClock(pthread_condattr_t* attributes, clockid_t clock);
 
-// Before glibc 2.33, `stat` is compiled into the caller and calls this.
+// Before glibc 2.33, `stat` and `lstat` are compiled into the caller and call
+// these, with the version of the kernel's struct.
 TFEMBED_OLD(OldStat, "__xstat@GLIBC_2.2.5");
+TFEMBED_OLD(OldLinkStat, "__lxstat@GLIBC_2.2.5");
 int OldStat(int version, const char* path, struct stat* file);
+int OldLinkStat(int version, const char* path, struct stat* file);
+constexpr int kKernelsStruct = 1;
 
 // The copy constructor and the destructor of std::exception_ptr. GCC 11 and
 // later compile them into the caller, which then calls _M_addref or _M_release.
@@ -90,8 +94,10 @@ int pthread_condattr_setclock(pthread_condattr_t* attributes,
 }
 
 int stat(const char* path, struct stat* file) noexcept {
-  constexpr int kVersion = 1;  // The kernel's struct.
-  return OldStat(kVersion, path, file);
+  return OldStat(kKernelsStruct, path, file);
+}
+int lstat(const char* path, struct stat* file) noexcept {
+  return OldLinkStat(kKernelsStruct, path, file);
 }
 
 // Asked by std::shared_ptr, whether it may count without atomic instructions.
