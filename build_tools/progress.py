@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TextIO
 
 # A clean build compiles for this many seconds on one core of Zen 4.
@@ -39,13 +39,16 @@ def minutes() -> int:
 
 
 def run(
-    command: list[str], environment: dict[str, str], folder: os.PathLike[str]
+    command: list[str],
+    environment: dict[str, str],
+    folder: os.PathLike[str],
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Runs Bazel and shows its steps; raises CalledProcessError if it fails.
 
     While a long step goes on, a line says so: no output looks like a hang.
     """
-    began = time.monotonic()
+    began = clock()
     steps = "no step"
     with subprocess.Popen(
         command,
@@ -65,13 +68,13 @@ def run(
             try:
                 line = lines.get(timeout=2 * BETWEEN_LINES)
             except queue.Empty:
-                say(f"{steps}, the next goes on{_after(began)}")
+                say(f"{steps}, the next goes on{_after(clock() - began)}")
                 continue
             if line is None:
                 break
             if found := _STEPS.match(line):
                 steps = "{} of {} known steps".format(*found.groups())
-                say(f"{steps}{_after(began)}")
+                say(f"{steps}{_after(clock() - began)}")
             else:
                 sys.stderr.write(line)
     if process.returncode:
@@ -84,8 +87,8 @@ def _read(stream: TextIO, lines: queue.SimpleQueue[str | None]) -> None:
     lines.put(None)
 
 
-def _after(began: float) -> str:
-    return f" after {time.monotonic() - began:.0f} s"
+def _after(seconds: float) -> str:
+    return f" after {seconds:.0f} s"
 
 
 def say(line: str) -> None:

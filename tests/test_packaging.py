@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import itertools
 import os
 import pathlib
 import re
@@ -134,18 +135,32 @@ def test_a_build_says_that_a_long_step_goes_on(monkeypatch, tmp_path, capsys):
     progress = _load("progress", monkeypatch)
     monkeypatch.setattr(progress, "BETWEEN_LINES", 0.05)
     program = tmp_path / "bazel"
+    # The step ends when the build has said that it goes on, not after a time.
     program.write_text(
-        "#!/bin/sh\necho '[3 / 57] Compiling cc/one.cc' >&2\nsleep 0.5\n"
+        "#!/bin/sh\necho '[3 / 57] Compiling cc/one.cc' >&2\n"
+        "until [ -e said ]; do sleep 0.02; done\n"
     )
     program.chmod(0o755)
+    say = progress.say
 
-    progress.run([str(program)], dict(os.environ), tmp_path)
+    def say_and_end(line):
+        say(line)
+        if line.startswith("3 of 57 known steps, the next goes on"):
+            (tmp_path / "said").touch()
+
+    monkeypatch.setattr(progress, "say", say_and_end)
+    clock = itertools.count(100, 30).__next__
+
+    progress.run([str(program)], dict(os.environ), tmp_path, clock)
 
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "tfembed: 3 of 57 known steps after 0 s"
-    assert (
-        lines[-1] == "tfembed: 3 of 57 known steps, the next goes on after 0 s"
-    )
+    # A program that starts slowly is waited for, too: "no step, ...".
+    at = [line.startswith("tfembed: 3 of 57") for line in lines].index(True)
+    assert lines[at : at + 2] == [
+        f"tfembed: 3 of 57 known steps after {30 * at + 30} s",
+        "tfembed: 3 of 57 known steps, the next goes on after "
+        f"{30 * at + 60} s",
+    ]
 
 
 def test_a_busy_machine_is_said_to_take_longer(monkeypatch):
