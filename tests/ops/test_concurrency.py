@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -148,28 +150,31 @@ def test_a_row_is_whole_while_others_write_it():
 def torn_lookups(write, read, turns=20):
     """How many lookups of two threads are torn while turns are written.
 
-    Each turn gives all keys the same row, and has all of them there or none.
+    Turns go on until each thread had a few lookups: some turns are over before
+    a thread gets a processor. Each turn gives all keys the same row, and has
+    all of them there or none.
     """
     stop = threading.Event()
-    found = []
+    found = [], []
 
-    def reader():
+    def reader(own):
         while not stop.is_set():
             rows, exists = (x.numpy() for x in read())
-            found.append(
+            own.append(
                 rows.min() == rows.max() and exists.all() == exists.any()
             )
 
     def writer():
+        turn, hangs = 0, time.monotonic() + 50
         try:
-            for turn in range(1, turns + 1):
-                write(turn)
+            while turn < turns or min(map(len, found)) < 3:
+                write(turn := turn + 1)
+                assert time.monotonic() < hangs
         finally:
             stop.set()
 
-    in_threads(writer, reader, reader)
-    assert found
-    return found.count(False)
+    in_threads(writer, *(partial(reader, own) for own in found))
+    return sum(own.count(False) for own in found)
 
 
 @pytest.mark.parametrize(
