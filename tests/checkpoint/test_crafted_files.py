@@ -783,6 +783,56 @@ def test_a_name_that_is_no_text_is_shown(tmp_path):
         checkpoint.verify(tmp_path / "ckpt")
 
 
+# A restore reads all that it will change before it changes anything: rows, keys
+# that wait, strings, and the numbers of rules besides slots, which it read last.
+
+STATE = TABLE + b"rule_state/momenta"
+
+
+def damage_state(bundle):
+    entry = bundle.entries[STATE]
+    bundle.data[entry.shard_id][entry.offset] ^= 1
+
+
+def name_without_text(bundle):
+    bundle.entries[b"nam\xff"] = bundle.entries.pop(STATE)
+
+
+def state_of_strings(bundle):
+    bundle.entries[STATE].dtype = bundle_files.STRING
+    bundle.replace_strings(STATE, [b"a"])
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (name_without_text, r"name 'nam\\xff' is"),
+        (damage_state, "momenta' .*: checksum"),
+        (state_of_strings, "momenta' .* must be numbers .* it is string"),
+    ],
+)
+def test_what_a_rule_knows_besides_slots_is_read_before_a_change(
+    tmp_path, change, fault
+):
+    table, restored = trained_model(12).table, trained_model(7).table
+    table.rule_state.bind({"momenta": tf.Variable([0.5])})
+    path = tf.train.Checkpoint(table=table).write(str(tmp_path / "ckpt"))
+    bundle = bundle_files.Bundle.load(path)
+    restored.rule_state.bind({"momenta": tf.Variable([0.25])})
+    restore(restored, tmp_path / "ckpt")
+    assert restored.rule_state.values()["momenta"].numpy() == [0.5]
+    restored.upsert([3], [[1.0] * restored.dim])
+    before = content(restored)
+    change(bundle)
+    bundle.write(tmp_path / "ckpt")
+    (tmp_path / "ckpt").mkdir()  # As folders of raw files may be called.
+
+    with pytest.raises(tf.errors.DataLossError, match=fault):
+        restore(restored, tmp_path / "ckpt")
+
+    assert_same_content(content(restored), before)
+
+
 def test_a_block_of_a_terabyte_is_refused(tmp_path):
     model = trained_model(12)
     write(model.table, tmp_path / "ckpt")

@@ -254,6 +254,7 @@ def _restore_hash_tables(
     ]
     for source in sources:
         source.read_ahead()
+    states = _saved_states(sources, merged_prefix)
     tables = [source.table for source in sources]
     layouts = checkpoint_ops.restore(
         [handle for table in tables for handle in table.handles],
@@ -267,30 +268,62 @@ def _restore_hash_tables(
     if tf.executing_eagerly():
         for source, layout in zip(sources, layouts.numpy(), strict=True):
             _adopt(source, layout.decode())
-        _restore_states(sources, layouts.numpy(), merged_prefix)
+        for source, state, layout in zip(
+            sources, states, layouts.numpy(), strict=True
+        ):
+            if state is not None:
+                source.table.rule_state.restore(
+                    state, is_trained=b"\nrule " in layout
+                )
     for source in sources:
         source.deal()
 
 
-def _restore_states(
-    sources: Sequence[TableSource], layouts: Sequence[bytes], prefix: tf.Tensor
-) -> None:
-    """Restores what rules have besides slots, with the slots."""
-    if _STATE_LEFT_OUT.get():
-        return
-    reader = tf.train.load_checkpoint(prefix.numpy().decode())
-    saved = reader.get_variable_to_shape_map()
-    for source, layout in zip(sources, layouts, strict=True):
-        if source.load_slots:
-            begin = f"{source.tensor_name}/{_STATE}/"
-            source.table.rule_state.restore(
-                {
-                    name.removeprefix(begin): reader.get_tensor(name)
-                    for name in saved
-                    if name.startswith(begin)
-                },
-                is_trained=b"\nrule " in layout,
+def _saved_states(
+    sources: Sequence[TableSource], prefix: tf.Tensor
+) -> list[dict[str, tf.Tensor] | None]:
+    """Reads what rules have besides slots, by name; None where it stays."""
+    takes_state = tf.executing_eagerly() and not _STATE_LEFT_OUT.get()
+    if not (takes_state and any(source.load_slots for source in sources)):
+        return [None] * len(sources)
+    try:
+        # TensorFlow's reader trusts an index.
+        checkpoint_ops.check(prefix, checksums=False)
+        # `tf.train.load_checkpoint` prefers a folder of the prefix's name.
+        saved = tf.compat.v1.train.NewCheckpointReader(prefix.numpy().decode())
+        dtypes = saved.get_variable_to_dtype_map()
+        return [
+            _saved_state(prefix, f"{source.tensor_name}/{_STATE}/", dtypes)
+            if source.load_slots
+            else None
+            for source in sources
+        ]
+    except tf.errors.OpError as error:
+        names = ", ".join(f"'{source.table.name}'" for source in sources)
+        raise type(error)(
+            None, None, f"{names} cannot be restored: {error.message}"
+        ) from error
+
+
+def _saved_state(
+    prefix: tf.Tensor, begin: str, dtypes: Mapping[str, tf.DType]
+) -> dict[str, tf.Tensor]:
+    """Reads the tensors whose names have this beginning, which goes."""
+    tensors = {n: dtype for n, dtype in dtypes.items() if n.startswith(begin)}
+    for name, dtype in tensors.items():
+        if not (dtype.is_floating or dtype.is_integer):
+            raise tf.errors.DataLossError(
+                None,
+                None,
+                f"'{name}' of checkpoint '{prefix.numpy().decode()}' must be "
+                f"numbers of an update rule; it is {dtype.name}. Its files are "
+                "damaged; restore another checkpoint.",
             )
+    values = checkpoint_ops.read(prefix, tensors=tensors) if tensors else []
+    return {
+        name.removeprefix(begin): value
+        for name, value in zip(tensors, values, strict=True)
+    }
 
 
 def _adopt(source: TableSource, layout: str) -> None:
