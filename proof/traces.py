@@ -19,7 +19,6 @@ from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2
 
 import tfembed
 from proof import engine_traces
-from proof.model_traces import MODELS, MODES, check_model, trace_model
 from proof.paper_tpu import traced_on_paper
 from proof.programs import programs
 from proof.results import Result, write
@@ -191,7 +190,6 @@ def main() -> None:
         for hosts in HOSTS:
             for training in (True, False):
                 results.append(_result(engine, hosts, training))
-    results += [_model_result(name, mode) for name in MODELS for mode in MODES]
     results += [
         _engine_result(hosts, mode)
         for hosts in HOSTS
@@ -216,14 +214,6 @@ def _result(engine: str, hosts: int, training: bool) -> Result:
 
     name = f"{engine}, {'training' if training else 'evaluation'}"
     return _result_of(name, hosts, traced)
-
-
-def _model_result(name: str, mode: str) -> Result:
-    return _result_of(
-        f"estimator's {name}, {mode}",
-        1,
-        lambda: check_model(name, mode, trace_model(name, CORES, mode)),
-    )
 
 
 def _engine_result(hosts: int, mode: str) -> Result:

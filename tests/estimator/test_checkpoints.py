@@ -17,7 +17,6 @@ import tensorflow as tf
 from tests.estimator import linear_model
 from tests.estimator.test_exports import raw_receiver
 from tests.estimator.tpu import replica_model
-from tests.estimator.tpu.models import linear_objects
 from tfembed import errors, estimator
 from tfembed.estimator import checkpoints, early_stopping, sessions
 
@@ -264,25 +263,6 @@ def test_variables_in_parts_are_compared_as_a_whole(tmp_path, parts):
         )
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_model_object_of_another_shape_is_refused(tmp_path, way):
-    linear_objects.make(tmp_path, 0, linear_objects.Plain).train(
-        replica_model.train_fn, steps=1
-    )
-
-    def make_wide():
-        model = linear_objects.Plain()
-        model.b = tf.Variable(tf.zeros([2]))
-        return model
-
-    model = linear_objects.make(tmp_path, 0, make_wide)
-    with pytest.raises(
-        errors.CheckpointError,
-        match=r"is not of this model: .*\(1,\).*\(2,\)",
-    ):
-        use(model, way, tmp_path)
-
-
 # State files and data files.
 
 
@@ -385,14 +365,11 @@ def test_a_damaged_state_file_is_named_with_the_line_to_write(
     assert model.get_variable_value("global_step") == 10
 
 
-@pytest.mark.parametrize("make", [replica_model.make, linear_objects.make])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_tpu_estimator_names_a_damaged_state_file_too(
-    tmp_path, saved, make, way
-):
+def test_a_tpu_estimator_names_a_damaged_state_file_too(tmp_path, saved, way):
     folder, text = damaged(saved, tmp_path, "cut")
     with pytest.raises(errors.CheckpointError, match=text):
-        use(make(folder, 0), way, tmp_path)
+        use(replica_model.make(folder, 0), way, tmp_path)
 
 
 def test_early_stopping_names_a_damaged_state_file_too(tmp_path, saved):
@@ -472,17 +449,6 @@ def test_a_damaged_checkpoint_is_named_as_that(tmp_path, saved, call, damage):
 
     with pytest.raises(tf.errors.OpError, match=DAMAGES[damage]):
         calls_of(model, tmp_path / "new")[call]()
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_damaged_checkpoint_of_a_model_object_is_named_as_that(tmp_path, way):
-    folder = tmp_path / "model"
-    model = linear_objects.make(folder, 0)
-    model.train(replica_model.train_fn, steps=1)
-    (folder / "model.ckpt-1.data-00000-of-00001").unlink()
-
-    with pytest.raises(tf.errors.NotFoundError, match="ckpt-1' lacks a file"):
-        use(linear_objects.make(folder, 0), way, tmp_path)
 
 
 def test_slots_with_the_names_of_tpus_are_compared_too(tmp_path):

@@ -3,7 +3,7 @@
 The kind: a call that runs inside of a training, and did not know that the
 training was told to stop. Looked at: `evaluate`, `predict`, exports and
 exporters, `InMemoryEvaluatorHook`, the last evaluation of
-`train_and_evaluate`, loops of replicas, and model objects.
+`train_and_evaluate`, and loops of replicas.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import fresh_process
 from tests.estimator import linear_model
 from tests.estimator.test_exports import raw_receiver
 from tests.estimator.tpu import replica_model
-from tests.estimator.tpu.models import linear_objects
 from tfembed import errors, estimator
 from tfembed.estimator import sessions
 
@@ -262,17 +261,10 @@ def test_a_loop_of_training_ends_after_its_step(tmp_path, replicas):
     assert 0 < model.get_variable_value("global_step") < AHEAD
 
 
-@pytest.mark.parametrize(
-    "make, replicas",
-    [
-        (replica_model.make, 0),
-        (replica_model.make, 2),
-        (linear_objects.make, 0),
-    ],
-)
-def test_a_loop_of_an_evaluation_ends_after_its_step(tmp_path, make, replicas):
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_a_loop_of_an_evaluation_ends_after_its_step(tmp_path, replicas):
     batches = Batches(10)
-    model = make(tmp_path, replicas)
+    model = replica_model.make(tmp_path, replicas)
     train = estimator.TrainSpec(replica_model.train_fn, max_steps=4)
 
     with ended_by_sigterm():
@@ -285,29 +277,13 @@ def test_a_loop_of_an_evaluation_ends_after_its_step(tmp_path, make, replicas):
     assert model.latest_checkpoint().endswith("model.ckpt-4")
 
 
-class Predicts:
-    """A callback of a model object that predicts, without an end."""
-
-    def __init__(self, model, batches):
-        self._model = model
-        self._batches = batches
-
-    def on_train_batch_end(self, step, logs):
-        list(self._model.predict(self._batches))
-
-
-@pytest.mark.parametrize("make", [replica_model.make, linear_objects.make])
-def test_a_prediction_of_a_callback_ends_and_its_step_is_saved(tmp_path, make):
+def test_a_prediction_of_a_hook_ends_and_its_step_is_saved(tmp_path):
     batches = Batches(10)
-    model = make(tmp_path, 0, iterations=1)
-    if make is replica_model.make:
-        calls = Calls(lambda: list(model.predict(batches)))
-        extra = {"hooks": [calls]}
-    else:
-        extra = {"callbacks": [Predicts(model, batches)]}
+    model = replica_model.make(tmp_path, 0, iterations=1)
+    calls = Calls(lambda: list(model.predict(batches)))
 
     with ended_by_sigterm():
-        model.train(replica_model.train_fn, max_steps=3, **extra)
+        model.train(replica_model.train_fn, max_steps=3, hooks=[calls])
 
     assert batches.count < AHEAD
     assert model.latest_checkpoint().endswith("model.ckpt-1")

@@ -113,8 +113,7 @@ def test_a_worse_evaluation_is_no_best_export(tmp_path):
 
 # The best model so far stays exported: after a restart, beside exports of
 # another program, after evaluations of no rows and of NaN. Looked at too:
-# early stopping, for which a loss of 0 or NaN is no best either; evaluations
-# of model objects.
+# early stopping, for which a loss of 0 or NaN is no best either.
 
 
 def export(model, folder, loss, *, results=None, **options):

@@ -104,7 +104,7 @@ def test_every_so_many_batches_is_a_look(tmp_path):
 # A call of several steps counts as so many, the last one of an epoch as those
 # that it made. Looked at too: hooks of estimators under iterations_per_loop
 # (InMemoryEvaluatorHook counted loops), host_call, early stopping, input state,
-# progress lines, the loops of model objects, schedules of tables.
+# progress lines, schedules of tables.
 
 
 @pytest.mark.parametrize("is_known", [True, False])

@@ -928,12 +928,14 @@ class Estimator:
     ) -> bytes:
         """Writes a SavedModel with a graph for each mode."""
         warm = self._warm_start_settings
-        checkpoint_path = exports.checkpoint_to_export(
-            checkpoint_path,
-            self.latest_checkpoint(),
-            checkpoint_of(warm) if warm else None,
-            self._model_dir,
-        )
+        checkpoint_path = checkpoint_path or self.latest_checkpoint()
+        if not checkpoint_path and warm:
+            checkpoint_path = checkpoint_of(warm)
+        if not checkpoint_path:
+            raise ArgumentError(
+                f"Couldn't find trained model at {self._model_dir}. Call "
+                "`train` first, or name a checkpoint_path."
+            )
         # Only the first graph saves its variables: the one of training has
         # all.
         modes = [

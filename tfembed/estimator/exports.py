@@ -297,23 +297,6 @@ def wrap_and_check_input_tensors(
     return tensors
 
 
-def checkpoint_to_export(
-    given: str | None, latest: str | None, warm: str | None, model_dir: str
-) -> str:
-    """Returns the checkpoint to export: `given`, or `latest`, or `warm`.
-
-    Raises:
-      ValueError: All three are None.
-    """
-    checkpoint = given or latest or warm
-    if not checkpoint:
-        raise ArgumentError(
-            f"Couldn't find trained model at {model_dir}. Call `train` first, "
-            "or name a checkpoint_path."
-        )
-    return checkpoint
-
-
 def write_saved_model(
     export_dir_base: Any,
     add_graphs: Callable[[Any], None],
@@ -332,36 +315,13 @@ def write_saved_model(
     Returns:
       The path of the new folder.
     """
-
-    def write(folder: Any) -> None:
-        builder = tf.compat.v1.saved_model.Builder(folder)
-        add_graphs(builder)
-        builder.save(as_text)
-
-    return write_folder(export_dir_base, write, assets_extra=assets_extra)
-
-
-def write_folder(
-    export_dir_base: Any,
-    write: Callable[[Any], None],
-    *,
-    assets_extra: Mapping[str, str] | None,
-) -> bytes:
-    """Makes a folder named by timestamp, which appears once it is complete.
-
-    Args:
-      export_dir_base: The parent of the new folder.
-      write: A function that writes into the folder it gets.
-      assets_extra: Files to copy, by their path under `assets.extra`.
-
-    Returns:
-      The path of the new folder.
-    """
     sigterm.check("an export")
     export_dir = get_timestamped_export_dir(export_dir_base)
     unfinished = get_temp_export_dir(export_dir)
     try:
-        write(unfinished)
+        builder = tf.compat.v1.saved_model.Builder(unfinished)
+        add_graphs(builder)
+        builder.save(as_text)
         for relative, source in (assets_extra or {}).items():
             target = os.path.join(  # noqa: PTH118 - may be gs:
                 tf.compat.as_bytes(unfinished),

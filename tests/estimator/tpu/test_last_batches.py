@@ -287,7 +287,7 @@ def test_the_loss_of_a_last_batch_weighs_its_rows_on_replicas(
 
 # What a host sees of a last batch has no padding, or the step is refused, for
 # tensors of any number of rows: of eval_metrics, host_call, predictions and
-# host features, dense, sparse and ragged, and predictions of model objects.
+# host features, dense, sparse and ragged.
 # Looked at too: the loss (weighed by rows), `features["is_padding"]`, tables.
 
 

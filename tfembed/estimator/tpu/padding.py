@@ -374,15 +374,6 @@ def _static_rows(structure: Any) -> int | None:
     return int(sizes[0])
 
 
-def first_rows(tensor: Any, rows: Any) -> Any:
-    """Returns the first rows of a dense, sparse or ragged batch, or None."""
-    if isinstance(tensor, tf.SparseTensor):
-        shape = tensor.dense_shape
-        size = tf.concat([[tf.cast(rows, tf.int64)], shape[1:]], 0)
-        return tf.sparse.slice(tensor, tf.zeros_like(shape), size)
-    return None if tensor is None else tensor[:rows]
-
-
 def rows_of_data(
     parts: Sequence[Any],
     masks: Sequence[Any] | None,

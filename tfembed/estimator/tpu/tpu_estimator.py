@@ -19,10 +19,7 @@ from tfembed.estimator.embeddings.host_tables import HostTables
 from tfembed.estimator.embeddings.tpu_tables import TpuTables
 from tfembed.estimator.estimator import (
     Estimator,
-    checked_listeners,
-    examples,
     metric_ops,
-    with_keys,
 )
 from tfembed.estimator.keras_layers import call_with_keras_layers
 from tfembed.estimator.replicas import order_reads_before_writes
@@ -40,12 +37,11 @@ from tfembed.estimator.tpu.input_pipeline import (
     InputPipeline,
     ReplicaBatch,
 )
-from tfembed.estimator.tpu.models.model_runs import ModelParts, ModelRuns
 from tfembed.estimator.tpu.spec import (
     TPUEstimatorSpec,
     with_host_features,
 )
-from tfembed.estimator.warm_start import WarmStartSettings, checkpoint_of
+from tfembed.estimator.warm_start import WarmStartSettings
 
 _RESERVED = ("batch_size", "context")
 
@@ -97,11 +93,6 @@ class TPUEstimator(Estimator):
       host_features: Names of features that stay on the host, for instance
         strings. The model_fn does not get them; predictions do, and host
         functions with arguments of these names.
-      model: Replaces model_fn: a function of `params`, or without arguments,
-        that makes a compiled Keras model, or an object with
-        `__call__(features, training)`, `loss(labels, predictions)`,
-        `optimizer` and `metrics`. It runs in eager mode, under a strategy of R
-        replicas; `callbacks=` replace hooks.
 
     Raises:
       ValueError: Arguments contradict each other; the text says what to
@@ -129,22 +120,7 @@ class TPUEstimator(Estimator):
             ExportSavedModelApiVersion.V1
         ),
         host_features: Sequence[str] = (),
-        model: Any = None,
     ) -> None:
-        if model is not None:
-            if (
-                model_fn is not None
-                or not callable(model)
-                or isinstance(model, tf.__internal__.tracking.Trackable)
-            ):
-                raise errors.ArgumentError(
-                    "TPUEstimator takes a model_fn, or `model`, a function "
-                    f"that makes a model; got model_fn={model_fn!r} and "
-                    f"model={model!r}. If the model exists already, make it "
-                    "inside a function: its variables must be made under the "
-                    "estimator's strategy."
-                )
-            model_fn = _no_model_fn
         if not isinstance(config, RunConfig):
             raise errors.ArgumentError(
                 "`config` must be provided with type `tpu_config.RunConfig`: "
@@ -182,10 +158,6 @@ class TPUEstimator(Estimator):
             )
         # Raises an error for columns that cannot be looked up.
         HostTables.needed(embedding_config_spec, on_tpu=use_tpu)
-        if model is not None:
-            _check_for_model(
-                warm_start_from, host_features, embedding_config_spec
-            )
         self._api_version = _api_version(export_saved_model_api_version)
         if (
             params is None
@@ -215,75 +187,6 @@ class TPUEstimator(Estimator):
         self._embedding_spec = embedding_config_spec
         self._host_features = tuple(host_features)
         self._is_predicting = False
-        self._runs: ModelRuns | None = None
-        if model is not None:
-            self._runs = self._runs_of(model)
-
-    def train(
-        self,
-        input_fn: Callable[..., Any],
-        hooks: Sequence[Any] | None = None,
-        steps: int | None = None,
-        max_steps: int | None = None,
-        saving_listeners: Sequence[Any] | None = None,
-        callbacks: Sequence[Any] | None = None,
-    ) -> TPUEstimator:
-        """Trains from the latest checkpoint, and saves checkpoints.
-
-        As `Estimator.train`. Replicas need `steps` or `max_steps`.
-
-        Args:
-          input_fn, hooks, steps, max_steps, saving_listeners: As for
-            `Estimator.train`.
-          callbacks: For a `model`: Keras callbacks, or objects with some of
-            their methods, called once per loop.
-
-        Returns:
-          This estimator.
-        """
-        _check_callbacks(self._runs, hooks, callbacks)
-        if self._runs is None:
-            super().train(input_fn, hooks, steps, max_steps, saving_listeners)
-            return self
-        if self._has_to_train(steps, max_steps):
-            # Validates them.
-            self._convert_train_steps_to_hooks(steps, max_steps)
-            loss = self._runs.train(
-                input_fn,
-                steps=steps,
-                max_steps=max_steps,
-                listeners=checked_listeners(saving_listeners),
-                callbacks=callbacks or (),
-            )
-            tf.compat.v1.logging.info("Loss for final step: %s.", loss)
-        return self
-
-    def evaluate(
-        self,
-        input_fn: Callable[..., Any],
-        steps: int | None = None,
-        hooks: Sequence[Any] | None = None,
-        checkpoint_path: str | None = None,
-        name: str | None = None,
-        callbacks: Sequence[Any] | None = None,
-    ) -> dict[str, Any]:
-        """Evaluates a checkpoint and writes the results as summaries.
-
-        As `Estimator.evaluate`; `callbacks` as for `train`.
-        """
-        _check_callbacks(self._runs, hooks, callbacks)
-        if self._runs is None:
-            return super().evaluate(
-                input_fn, steps, hooks, checkpoint_path, name
-            )
-        self._convert_eval_steps_to_hooks(steps)  # Validates them.
-        return self._runs.evaluate(
-            input_fn,
-            steps=steps,
-            checkpoint=checkpoint_path,
-            callbacks=callbacks or (),
-            output_dir=self.eval_dir(name),
-        )
 
     def predict(
         self,
@@ -292,87 +195,24 @@ class TPUEstimator(Estimator):
         hooks: Sequence[Any] | None = None,
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
-        callbacks: Sequence[Any] | None = None,
     ) -> Iterator[Any]:
         """Yields predictions until the input ends.
 
-        As `Estimator.predict`; `callbacks` as for `train`. On replicas, one
-        prediction runs at a time: exhaust or close a generator before the
-        next.
+        As `Estimator.predict`. On replicas, one prediction runs at a time:
+        exhaust or close a generator before the next.
 
         Raises:
           tfembed.errors.StateError: (also RuntimeError) another generator of
             this estimator has not ended.
         """
-        _check_callbacks(self._runs, hooks, callbacks)
         with self._alone_on_replicas():
-            if self._runs is None:
-                yield from super().predict(
-                    input_fn,
-                    predict_keys,
-                    hooks,
-                    checkpoint_path,
-                    yield_single_examples,
-                )
-                return
-            for batch in self._runs.predict(
+            yield from super().predict(
                 input_fn,
-                checkpoint=checkpoint_path,
-                callbacks=callbacks or (),
-            ):
-                found = with_keys(batch, predict_keys)
-                if yield_single_examples:
-                    yield from examples(found)
-                else:
-                    yield found
-
-    def _export_all_saved_models(
-        self,
-        export_dir_base: str,
-        input_receiver_fn_map: Mapping[str, Any],
-        *rest: Any,
-        **options: Any,
-    ) -> bytes:
-        """Exports as `Estimator` does, or exports a served `model`.
-
-        Raises:
-          tfembed.errors.UnsupportedError: A `model` is exported in a mode
-            other than PREDICT, or as text.
-        """
-        if self._runs is None:
-            return super()._export_all_saved_models(
-                export_dir_base, input_receiver_fn_map, *rest, **options
+                predict_keys,
+                hooks,
+                checkpoint_path,
+                yield_single_examples,
             )
-        as_text = options["as_text"]
-        if as_text or set(input_receiver_fn_map) != {ModeKeys.PREDICT}:
-            raise errors.UnsupportedError(
-                "A model object is exported in mode PREDICT, and not as text; "
-                f"got as_text={as_text} and the modes "
-                f"{sorted(input_receiver_fn_map)}. Leave the others out."
-            )
-        return self._runs.export(
-            export_dir_base,
-            input_receiver_fn_map[ModeKeys.PREDICT],
-            assets_extra=options["assets_extra"],
-            checkpoint=options["checkpoint_path"],
-        )
-
-    def _runs_of(self, model: Callable[..., Any]) -> ModelRuns:
-        def make_model(params: Any) -> Any:
-            return input_functions.call_with_known(model, {"params": params})
-
-        warm = self._warm_start_settings
-        return ModelRuns(
-            ModelParts(
-                make_model,
-                self._params_of_model,
-                self._ctx,
-                self._call_with_params,
-                self._batch_axis,
-                self._embedding_spec,
-                checkpoint_of(warm) if warm else None,
-            )
-        )
 
     @contextlib.contextmanager
     def _alone_on_replicas(self) -> Iterator[None]:
@@ -858,55 +698,6 @@ class TPUEstimator(Estimator):
                 [spec.train_op, spec.loss, *_host_ops(spec)]
             )
         return spec
-
-
-def _no_model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-    """Replaces the model_fn of an estimator with a model object."""
-    raise errors.UnsupportedError(
-        "This TPUEstimator has a model object and no model_fn."
-    )
-
-
-def _check_for_model(
-    warm_start_from: Any,
-    host_features: Sequence[str],
-    spec: EmbeddingConfigSpec | None,
-) -> None:
-    """Raises an error for arguments that only model_fns allow."""
-    if host_features:
-        raise errors.UnsupportedError(
-            f"host_features={list(host_features)} are for model_fns. A model "
-            "object gets all features; strings may be among them off a TPU."
-        )
-    if warm_start_from is not None and not isinstance(
-        warm_start_from, (str, os.PathLike)
-    ):
-        raise errors.UnsupportedError(
-            "A model object starts from a checkpoint's path, by the names of "
-            f"its objects; got warm_start_from={warm_start_from!r}. In a "
-            "callback's set_model, tf.train.Checkpoint can restore parts."
-        )
-    if spec is not None and spec.feature_columns is not None:
-        raise errors.UnsupportedError(
-            "A model object has no layers for feature columns. Give the "
-            "EmbeddingConfigSpec feature_to_config_dict and "
-            "table_to_config_dict, or give a model_fn."
-        )
-
-
-def _check_callbacks(runs: Any, hooks: Any, callbacks: Any) -> None:
-    """Raises an error for a model with hooks, or a model_fn with callbacks."""
-    if runs is None and callbacks:
-        raise errors.UnsupportedError(
-            "`callbacks` are for TPUEstimator(model=...). A model_fn runs in a "
-            "session: give SessionRunHooks, as hooks=[...]."
-        )
-    if runs is not None and hooks:
-        raise errors.UnsupportedError(
-            "A model object has no session for SessionRunHooks; got "
-            f"hooks={list(hooks)}. Give callbacks=[...]: Keras callbacks, or "
-            "objects with some of their methods, such as on_train_batch_end."
-        )
 
 
 def export_estimator_savedmodel(

@@ -1,1 +1,0 @@
-"""Model objects instead of model_fns: `TPUEstimator(model=make_model)`."""
