@@ -200,15 +200,3 @@ def test_features_and_labels_of_one_name_are_refused():
         exports.build_raw_supervised_input_receiver_fn(
             {"x": tf.zeros([2])}, {"x": tf.zeros([2])}
         )
-
-
-def test_receivers_are_made_of_an_input_fn():
-    receiver_fn = exports.build_supervised_input_receiver_fn_from_input_fn(
-        linear_model.input_fn, epochs=1
-    )
-
-    with tf.Graph().as_default():
-        receiver = receiver_fn()
-
-        assert receiver.features["x"].shape.as_list() == [None, 3]
-        assert set(receiver.receiver_tensors) == {"x", "label"}

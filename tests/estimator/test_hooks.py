@@ -160,18 +160,6 @@ def test_workers_wait_for_the_checkpoint_of_the_last_step(
         experimental.InMemoryEvaluatorHook(model, linear_model.once)
 
 
-def test_training_ends_after_the_time_it_is_given(tmp_path):
-    model = linear_model.make(tmp_path)
-
-    model.train(
-        linear_model.input_fn,
-        hooks=[early_stopping.StopAtSecsHook(0.0)],
-        steps=50,
-    )
-
-    assert model.get_variable_value("global_step") == 1
-
-
 def test_a_model_is_evaluated_while_it_trains(tmp_path):
     model = linear_model.make(tmp_path)
     hook = experimental.InMemoryEvaluatorHook(

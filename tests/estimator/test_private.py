@@ -156,9 +156,6 @@ def test_whether_graphs_are_written_as_text_is_what_tensorflow_does(tmp_path):
 
 
 def test_modules_have_what_is_called_in_them():
-    assert callable(private.training.MonitoredTrainingSession)
-    assert callable(private.server_lib.Server)
-    assert callable(private.basic_session_run_hooks.SecondOrStepTimer)
     assert callable(private.path_helpers.get_variables_path)
     assert "VariableV2" in private.device_setter.STANDARD_PS_OPS
     assert not private.tensor_tracer.TensorTracer.is_enabled()

@@ -354,28 +354,6 @@ class StopAtCheckpointStepHook(tf.compat.v1.train.SessionRunHook):
             time.sleep(self._wait_secs)
 
 
-class StopAtSecsHook(tf.compat.v1.train.SessionRunHook):
-    """Stops training after some time.
-
-    Args:
-      stop_after_secs: The seconds from the start of a session.
-    """
-
-    def __init__(self, stop_after_secs: float) -> None:
-        self._stop_after_secs = stop_after_secs
-        self._began = 0.0
-
-    def begin(self) -> None:
-        """Starts the clock."""
-        self._began = time.time()
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Stops training, if the time is over."""
-        del run_values
-        if time.time() - self._began >= self._stop_after_secs:
-            run_context.request_stop()
-
-
 def get_or_create_stop_var() -> Any:
     """Returns the graph's variable that tells workers to stop."""
     with tf.compat.v1.variable_scope(

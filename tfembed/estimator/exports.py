@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from tfembed.errors import ArgumentError, CheckpointError
 from tfembed.estimator import checkpoints, private, sigterm
-from tfembed.estimator.input_functions import parse_input_fn_result
 from tfembed.estimator.spec import EstimatorSpec, ModeKeys
 
 ExportOutput = private.export_output.ExportOutput
@@ -125,13 +124,6 @@ class TensorServingInputReceiver(
             receiver.receiver_tensors,
             receiver.receiver_tensors_alternatives,
         )
-
-
-def UnsupervisedInputReceiver(
-    features: Any, receiver_tensors: Any
-) -> ServingInputReceiver:
-    """Returns a `ServingInputReceiver` without alternatives."""
-    return ServingInputReceiver(features, receiver_tensors)
 
 
 class SupervisedInputReceiver(
@@ -249,20 +241,6 @@ def build_raw_supervised_input_receiver_fn(
         return SupervisedInputReceiver(parts[0], parts[1], fed)
 
     return supervised_input_receiver_fn
-
-
-def build_supervised_input_receiver_fn_from_input_fn(
-    input_fn: Callable[..., Any], **arguments: Any
-) -> Callable[[], SupervisedInputReceiver]:
-    """Returns a receiver function with the features of an input_fn.
-
-    Args:
-      input_fn: Returns features and labels.
-      **arguments: The arguments of `input_fn`.
-    """
-    with tf.Graph().as_default():
-        features, labels, _ = parse_input_fn_result(input_fn(**arguments))
-    return build_raw_supervised_input_receiver_fn(features, labels)
 
 
 def wrap_and_check_input_tensors(

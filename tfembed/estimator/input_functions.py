@@ -210,7 +210,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
             saveables, max_to_keep=0, sharded=False
         )
         if not self._is_chief and (self._save_secs or self._save_steps):
-            self._timer = private.basic_session_run_hooks.SecondOrStepTimer(
+            self._timer = tf.compat.v1.train.SecondOrStepTimer(
                 every_secs=self._save_secs, every_steps=self._save_steps
             )
 

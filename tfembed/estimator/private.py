@@ -4,8 +4,7 @@ TensorFlow drives v1 sessions, and TPUs in them, by modules without public
 names. This module is the only one that uses them: first come the symbols of
 sessions, then those of replicas and TPUs. `test_private.py` of
 tests/estimator, tests/estimator/replicas and tests/estimator/tpu try each of
-them. Tests of the old package replace functions in these modules, so the names
-here are modules where they do so, not functions.
+them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any, NoReturn
 import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-from tensorflow.core.framework import attr_value_pb2, graph_pb2, summary_pb2
+from tensorflow.core.framework import attr_value_pb2, graph_pb2
 from tensorflow.core.protobuf import rewriter_config_pb2
 from tensorflow.core.protobuf.tpu import compilation_result_pb2, topology_pb2
 from tensorflow.python.framework import function, op_def_registry
@@ -44,18 +43,14 @@ from tensorflow.python.tpu import (
 from tensorflow.python.tpu import topology as topologies
 from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow.python.training import (
-    basic_session_run_hooks,
     device_setter,
     evaluation,
-    server_lib,
-    training,
     training_util,
 )
 from tensorflow.python.training.saving import saveable_object_util
 from tensorflow.python.util import function_utils
 
 __all__ = [
-    "basic_session_run_hooks",
     "device_setter",
     "evaluation",
     "export_output",
@@ -65,10 +60,7 @@ __all__ = [
     "model_utils",
     "path_helpers",
     "rewriter_config_pb2",
-    "server_lib",
-    "summary_pb2",
     "tensor_tracer",
-    "training",
     "writes_text_graphs",
 ]
 

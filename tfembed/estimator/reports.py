@@ -131,7 +131,7 @@ def write_dict_to_summary(
             if not isinstance(value, bytes)
         ),
     )
-    summary = private.summary_pb2.Summary()
+    summary = tf.compat.v1.Summary()
     for name, value in dictionary.items():
         if value is not None and name != "global_step":
             _add_value(summary, name, value)
@@ -145,7 +145,7 @@ def write_checkpoint_path(folder: str, path: str, global_step: int) -> None:
         global_step,
         path,
     )
-    summary = private.summary_pb2.Summary()
+    summary = tf.compat.v1.Summary()
     summary.value.add(
         tag="checkpoint_path",
         tensor=tf.make_tensor_proto(path, dtype=tf.string),
@@ -172,7 +172,7 @@ def _add_value(summary: Any, name: str, value: Any) -> None:
 
 def _add_serialized(summary: Any, name: str, value: bytes) -> None:
     try:
-        inner = private.summary_pb2.Summary.FromString(value)
+        inner = tf.compat.v1.Summary.FromString(value)
     except message.DecodeError:
         tf.compat.v1.logging.warn(
             "Skipping summary for %s, cannot parse string to Summary.", name

@@ -150,7 +150,7 @@ def training_session(
         with checkpoints.restoring(
             latest if config.is_chief else None, spec.scaffold
         ):
-            session = private.training.MonitoredTrainingSession(
+            session = tf.compat.v1.train.MonitoredTrainingSession(
                 master=config.master,
                 is_chief=config.is_chief,
                 checkpoint_dir=config.model_dir,

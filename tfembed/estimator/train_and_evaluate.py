@@ -17,7 +17,7 @@ from tfembed.errors import (
     StateError,
     StoppedError,
 )
-from tfembed.estimator import private, sigterm
+from tfembed.estimator import sigterm
 from tfembed.estimator.estimator import Estimator
 from tfembed.estimator.exporters import Exporter
 from tfembed.estimator.run_config import RunConfig, TaskType
@@ -486,7 +486,7 @@ class TrainingExecutor:
             session_config.gpu_options.CopyFrom(
                 config.session_config.gpu_options
             )
-        server = private.server_lib.Server(
+        server = tf.distribute.Server(
             config.cluster_spec,
             job_name=config.task_type,
             task_index=config.task_id,
@@ -619,7 +619,7 @@ class _EvaluatingListener(tf.compat.v1.train.CheckpointSaverListener):
 
     def begin(self) -> None:
         """Starts the clock for `throttle_secs`."""
-        self._timer = private.basic_session_run_hooks.SecondOrStepTimer(
+        self._timer = tf.compat.v1.train.SecondOrStepTimer(
             every_secs=self._throttle_secs
         )
         self._is_first = True

@@ -21,45 +21,35 @@ def dataset(rows, *, labels=False, drop_remainder=False):
     return data.batch(2, drop_remainder=drop_remainder)
 
 
-def batches_of(inputs):
-    """Runs all batches of an InputsWithStoppingSignals."""
-    found = []
+def batches_of(data):
+    """All batches of a dataset."""
+    iterator = tf.compat.v1.data.make_initializable_iterator(data)
+    batch, found = iterator.get_next(), []
     with tf.compat.v1.Session() as session:
-        start = inputs.dataset_initializer()
-        features, labels = inputs.features_and_labels()
-        fetches = {"features": features, "signals": inputs.signals()}
-        if labels is not None:
-            fetches["labels"] = labels
-        session.run(start)
+        session.run(iterator.initializer)
         while True:
             try:
-                found.append(session.run(fetches))
+                found.append(session.run(batch))
             except tf.errors.OutOfRangeError:
                 return found
 
 
 def test_a_last_batch_is_filled_with_zeros_and_says_so():
     with tf.Graph().as_default():
-        found = batches_of(
-            padding.InputsWithStoppingSignals(
-                dataset(3, labels=True), 2, add_padding=True
-            )
-        )
+        found = batches_of(padding.stopping_dataset(dataset(3, labels=True), 2))
 
     assert len(found) == 3
     assert found[1]["features"]["x"].tolist() == [3, 0]
     assert found[1]["labels"].tolist() == [6, 0]
-    assert found[1]["signals"]["padding_mask"].tolist() == [0, 1]
-    assert [f["signals"]["stopping"].all() for f in found] == [0, 0, 1]
+    assert found[1]["mask"].tolist() == [0, 1]
+    assert [f["stopping"] for f in found] == [0, 0, 1]
 
 
 @pytest.mark.parametrize("rows, steps", [(4, 2), (5, 2), (7, 3), (2, 2)])
 def test_steps_of_two_batches_end_with_a_step_that_stops(rows, steps):
     with tf.Graph().as_default():
-        found = batches_of(
-            padding.InputsWithStoppingSignals(dataset(rows), 2, True, 2)
-        )
-    stops = [bool(f["signals"]["stopping"][0, 0]) for f in found]
+        found = batches_of(padding.stopping_dataset(dataset(rows), 2, 2))
+    stops = [bool(f["stopping"]) for f in found]
     first_of_steps = stops[::2]
 
     stop = first_of_steps.index(True)
@@ -67,32 +57,16 @@ def test_steps_of_two_batches_end_with_a_step_that_stops(rows, steps):
     real = [
         x
         for f in found[: 2 * stop]
-        for x, p in zip(f["features"]["x"], f["signals"]["padding_mask"])
+        for x, p in zip(f["features"]["x"], f["mask"])
         if not p
     ]
     assert real == DATA[:rows].tolist()
 
 
-def test_results_are_sliced_back_to_the_rows_of_data():
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        inputs = padding.InputsWithStoppingSignals(dataset(3), 2, True)
-        start = inputs.dataset_initializer()
-        features, _ = inputs.features_and_labels()
-        results = padding.PaddingSignals.slice_tensor_or_dict(
-            {"y": features["x"] * 10}, inputs.signals()
-        )
-        session.run(start)
-        assert session.run(results)["y"].tolist() == [10, 20]
-        assert session.run(results)["y"].tolist() == [30]
-        assert len(session.run(results)["y"]) == 2
-
-
 def test_strings_are_padded_too():
     with tf.Graph().as_default():
         data = tf.data.Dataset.from_tensor_slices({"s": [b"a", b"b", b"c"]})
-        found = batches_of(
-            padding.InputsWithStoppingSignals(data.batch(2), 2, True)
-        )
+        found = batches_of(padding.stopping_dataset(data.batch(2), 2))
     assert found[1]["features"]["s"].tolist() == [b"c", b""]
 
 
@@ -103,21 +77,12 @@ def test_a_batch_larger_than_the_batch_size_is_refused():
             tf.errors.InvalidArgumentError, match="should not be greater"
         ),
     ):
-        batches_of(
-            padding.InputsWithStoppingSignals(dataset(4), 1, add_padding=True)
-        )
-
-
-def test_signals_are_of_the_batch_that_was_taken():
-    with tf.Graph().as_default():
-        inputs = padding.InputsWithStoppingSignals(dataset(4), 2, True)
-        with pytest.raises(errors.StateError, match="features_and_labels"):
-            inputs.signals()
+        batches_of(padding.stopping_dataset(dataset(4), 1))
 
 
 def test_features_without_a_dense_tensor_cannot_be_padded():
     with tf.Graph().as_default(), pytest.raises(errors.ArgumentError):
-        padding.PaddingSignals.pad_features_and_labels({}, None, 4)
+        padding.padded({}, None, 4)
 
 
 def test_padding_of_evaluations_repeats_rows():
@@ -170,7 +135,7 @@ def test_rows_of_sparse_and_ragged_features_are_padded(kind, repeat):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         given = tf.ragged.constant(bags, dtype=tf.int64)
         feature = given if kind == "ragged" else given.to_sparse()
-        mask, padded, labels = padding.PaddingSignals.pad_features_and_labels(
+        mask, padded, labels = padding.padded(
             {"ids": feature}, feature, 8, repeat=repeat
         )
         found = [

@@ -361,7 +361,7 @@ def test_plain_specs_are_for_training_without_hooks_of_the_chief(tmp_path):
     with pytest.raises(errors.ArgumentError, match="training_chief_hooks"):
         model.train(replica_model.train_fn, steps=1)
     with pytest.raises(
-        errors.StateError, match="evaluation must have type`TPUEst"
+        errors.StateError, match="evaluation must have type `TPUEs"
     ):
         model.evaluate(replica_model.train_fn, steps=1)
     with pytest.raises(errors.StateError, match="prediction must have type"):

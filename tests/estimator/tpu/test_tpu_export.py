@@ -9,11 +9,9 @@ from tensorflow.python.saved_model import loader_impl
 
 from tests.estimator.tpu import replica_model
 from tests.estimator.tpu.replica_model import X
-from tfembed import errors, estimator
+from tfembed import errors
 from tfembed.estimator import ModeKeys, tpu
 from tfembed.estimator import export as export_names
-from tfembed.estimator.tpu import export
-from tfembed.estimator.tpu.tpu_estimator import export_estimator_savedmodel
 
 v1 = tf.compat.v1
 
@@ -110,13 +108,11 @@ def test_a_model_fn_may_put_its_own_part_on_a_tpu(tmp_path, trained):
     def model_fn(features, labels, mode, params):
         if mode != ModeKeys.PREDICT or not params["use_tpu"]:
             return replica_model.model_fn(features, labels, mode, params)
-        predictions = export.inference_on_tpu(
-            lambda x: replica_model.linear({"x": x}),
-            [features["x"]],
-            num_batch_threads=1,
-            max_batch_size=4,
-            batch_timeout_micros=100,
-        )[0]
+        weight = v1.get_variable("w", [3, 1], use_resource=True)
+        bias = v1.get_variable("b", [1], use_resource=True)
+        (predictions,) = v1.tpu.rewrite(
+            lambda x: tf.matmul(x, weight) + bias, [features["x"]]
+        )
         return tpu.TPUEstimatorSpec(mode, predictions={"y": predictions})
 
     model = trained(
@@ -125,21 +121,37 @@ def test_a_model_fn_may_put_its_own_part_on_a_tpu(tmp_path, trained):
     )
     folder = model.export_saved_model(str(tmp_path / "out"), receiver)
 
-    assert "BatchFunction" in ops_of(graphs(folder)["serve", "tpu"])
+    ops = ops_of(graphs(folder)["serve", "tpu"])
+    assert "TPUReplicateMetadata" in ops
+    assert "TPUPartitionedCall" not in ops  # Which V1 puts around it all.
 
 
-def test_a_whole_model_fn_may_be_put_on_a_tpu(tmp_path, trained):
+def test_all_kinds_of_export_outputs_come_back_from_a_tpu(tmp_path, trained):
     def model_fn(features, labels, mode, params):
-        if mode != ModeKeys.PREDICT or not params["use_tpu"]:
-            return replica_model.model_fn(features, labels, mode, params)
-        return export.model_fn_inference_on_tpu(
-            replica_model.model_fn, features, labels, None, params
-        )
+        spec = replica_model.model_fn(features, labels, mode, params)
+        if mode != ModeKeys.PREDICT:
+            return spec
+        y = spec.predictions["y"]
+        outputs = {
+            "serving_default": export_names.PredictOutput({"a": y, "b": y}),
+            "classes": export_names.ClassificationOutput(scores=y),
+            "value": export_names.RegressionOutput(y),
+        }
+        return tpu.TPUEstimatorSpec(mode, {"y": y}, export_outputs=outputs)
 
-    model = trained(model=model_fn, export_saved_model_api_version=2)
-    folder = model.export_saved_model(str(tmp_path / "out"), receiver)
+    examples = export_names.build_parsing_serving_input_receiver_fn(
+        {"x": tf.io.FixedLenFeature([3], tf.float32)}
+    )
+    folder = trained(model=model_fn).export_saved_model(
+        str(tmp_path / "out"), examples
+    )
 
-    assert "TPUPartitionedCall" in ops_of(graphs(folder)["serve", "tpu"])
+    signatures = graphs(folder)["serve", "tpu"].signature_def
+    assert {name: set(each.outputs) for name, each in signatures.items()} == {
+        "serving_default": {"a", "b"},
+        "classes": {"scores"},
+        "value": {"outputs"},
+    }
 
 
 def test_a_model_that_no_tpu_can_run_is_exported_for_cpus(tmp_path, trained):
@@ -174,34 +186,3 @@ def test_a_prediction_may_be_a_feature_as_it_came(tmp_path, trained):
     assert set(found) == {("serve",), ("serve", "tpu")}
     signature = found["serve", "tpu"].signature_def["serving_default"]
     assert set(signature.outputs) == {"x", "y"}
-
-
-def test_an_estimators_model_is_exported_for_tpus_too(tmp_path):
-    def model_fn(features, labels, mode, params):
-        return replica_model.model_fn(
-            features, labels, mode, {"use_tpu": False, **params}
-        ).as_estimator_spec()
-
-    model = estimator.Estimator(model_fn, str(tmp_path / "model"), params={})
-    model.train(lambda: replica_model.train_fn({"batch_size": 8}), steps=1)
-    folder = export_estimator_savedmodel(model, str(tmp_path / "out"), receiver)
-    assert set(graphs(folder)) == {("serve",), ("serve", "tpu")}
-
-
-def test_outputs_come_back_with_other_tensors():
-    with tf.Graph().as_default():
-        a, b = v1.placeholder(tf.string, [1]), v1.placeholder(tf.float32, [1])
-        for output, given in (
-            (export_names.ClassificationOutput(b, a), [b, a]),
-            (export_names.ClassificationOutput(classes=a), [None, a]),
-            (export_names.RegressionOutput(b), [b]),
-            (export_names.PredictOutput({"y": b, "z": a}), [b, a]),
-        ):
-            assert export.export_output_to_tensors(output) == given
-            clone = export.clone_export_output_with_tensors(output, given)
-            assert type(clone) is type(output)
-            assert export.export_output_to_tensors(clone) == given
-            with pytest.raises(errors.ArgumentError, match="of length"):
-                export.clone_export_output_with_tensors(output, [])
-        with pytest.raises(errors.ArgumentError, match="must have type"):
-            export.export_output_to_tensors(3)

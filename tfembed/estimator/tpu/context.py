@@ -23,11 +23,10 @@ replica whose cores lie on several hosts has its own call, with B/R.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -369,11 +368,6 @@ class DeploymentContext:
         self._eval_on_tpu = eval_on_tpu
         self._systems: dict[str, TPUSystem] = {}
         self._engines: dict[str, int] = {}
-
-    @contextlib.contextmanager
-    def with_mode(self, mode: str) -> Iterator[ModeContext]:
-        """Yields the context of a mode."""
-        yield self.in_mode(mode)
 
     def in_mode(self, mode: str) -> ModeContext:
         """Returns the context of a mode."""

@@ -198,12 +198,12 @@ class InputPipeline:
             return lambda: batch
         assert size is not None  # `BatchPlan.check` has refused None.
         if mode == ModeKeys.PREDICT:
-            inputs = padding.InputsWithStoppingSignals(
-                result, size, True, num_batches
+            iterator = tf.compat.v1.data.make_initializable_iterator(
+                padding.stopping_dataset(result, size, num_batches)
             )
-            self._start(inputs.iterator())
+            self._start(iterator)
             strict = self._context.system.is_strict
-            return lambda: _batch_with_signals(inputs, strict)
+            return lambda: _without_labels(iterator.get_next(), strict)
         if mode == ModeKeys.EVAL and self._batch_axis is None:
             iterator = tf.compat.v1.data.make_initializable_iterator(
                 padding.pad_dataset(
@@ -315,21 +315,13 @@ def check_static(what: str, name: str, tensor: Any) -> None:
     )
 
 
-def _batch_with_signals(
-    inputs: padding.InputsWithStoppingSignals, strict: bool
-) -> ReplicaBatch:
-    features, labels = inputs.features_and_labels()
-    # Predictions need no labels. In all modes a TPU's input_fn must have
-    # static shapes, as in the old package.
+def _without_labels(batch: dict[str, Any], strict: bool) -> ReplicaBatch:
+    """Returns a batch to predict from, which needs no labels."""
+    labels = batch.pop("labels", None)
+    # In all modes a TPU's input_fn must have static shapes.
     for name, tensor in named(labels) if strict else ():
         check_static("labels", name, tensor)
-    signals = inputs.signals()
-    return ReplicaBatch(
-        features,
-        None,
-        signals["padding_mask"],
-        padding.StopSignals.as_scalar_stopping_signal(signals),
-    )
+    return ReplicaBatch(**batch)
 
 
 def _beside(tensor: Any) -> Any:

@@ -1,12 +1,11 @@
 """Pads the last batches to the full size, and marks the padding.
 
-StopSignals                the signals of a batch besides its features
-PaddingSignals             pads a batch; slices results back
-InputsWithStoppingSignals  a dataset for prediction: padded, then a batch
-                           that signals the end
-pad_dataset                a dataset for evaluation: padded, no such batch
-rows_of_data               joins the replicas' results without padding
-FeaturesWithPadding        a model_fn's features with `is_padding`
+padded               fills a batch up with rows
+stopping_dataset     a dataset for prediction: padded, then a batch that
+                     signals the end
+pad_dataset          a dataset for evaluation: padded, no such batch
+rows_of_data         joins the replicas' results without padding
+FeaturesWithPadding  a model_fn's features with `is_padding`
 """
 
 from __future__ import annotations
@@ -25,99 +24,54 @@ IS_PADDING = "is_padding"
 _CONSTANT = frozenset({"Const", "VarHandleOp", "Variable", "VariableV2"})
 
 
-class StopSignals:
-    """A batch's signals: whether to stop at it, and which rows are padding.
+def padded(
+    features: Any, labels: Any, batch_size: int, *, repeat: bool = False
+) -> tuple[Any, Any, Any]:
+    """Pads the first dimension of all tensors to `batch_size`.
 
     Args:
-      stop: Whether the batch follows the last batch of data.
-      batch_size: The number of rows of the batch.
-      padding_mask: [batch_size], 1 for a row of padding, else 0; None without
-        padding.
+      features, labels: Nested tensors, dense, sparse or ragged; labels may be
+        None.
+      batch_size: The number of rows of a full batch.
+      repeat: Whether padding repeats rows of the batch; else it adds rows of
+        zeros (or rows without values to sparse and ragged tensors).
+
+    Returns:
+      A mask [batch_size], 1 for a row of padding, else 0; features; labels.
     """
+    real = count_rows(features)
+    fits = tf.debugging.assert_greater_equal(
+        batch_size,
+        real,
+        message=(
+            "The real batch size should not be greater than batch_size: "
+            "input_fn must use params['batch_size']."
+        ),
+    )
+    rows = tf.range(batch_size)
+    # In a function, for instance of `Dataset.map`, the assertion runs by
+    # itself.
+    with tf.control_dependencies([fits] if fits is not None else []):
+        mask = tf.cast(rows >= real, tf.int32)
+        missing = batch_size - real
+    mask.set_shape([batch_size])
 
-    def __init__(
-        self, stop: bool, batch_size: int, padding_mask: Any = None
-    ) -> None:
-        self._stop = stop
-        self._batch_size = batch_size
-        self._padding_mask = padding_mask
+    def pad(tensor: Any) -> Any:
+        if isinstance(tensor, tf.SparseTensor):
+            return _pad_sparse(tensor, batch_size, real, repeat=repeat)
+        if isinstance(tensor, tf.RaggedTensor):
+            return _pad_ragged(tensor, batch_size, real, repeat=repeat)
+        if repeat:
+            filled = tf.gather(tensor, rows % tf.maximum(real, 1))
+        else:
+            ends = [[0, missing]] + [[0, 0]] * (tensor.shape.rank - 1)
+            filled = _pad_end(tensor, ends)
+        filled.set_shape([batch_size, *tensor.shape[1:]])
+        return filled
 
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the signals as tensors with one row per example."""
-        stopping = tf.fill([self._batch_size, 1], self._stop)
-        if self._padding_mask is None:
-            return {"stopping": stopping}
-        return {"stopping": stopping, "padding_mask": self._padding_mask}
-
-    @staticmethod
-    def as_scalar_stopping_signal(signals: dict[str, Any]) -> Any:
-        """Returns whether to stop at the batch, as a bool scalar."""
-        return tf.identity(signals["stopping"][0][0])
-
-
-class PaddingSignals:
-    """Pads batches to their full size, and removes the padding from results."""
-
-    @staticmethod
-    def pad_features_and_labels(
-        features: Any, labels: Any, batch_size: int, *, repeat: bool = False
-    ) -> tuple[Any, Any, Any]:
-        """Pads the first dimension of all tensors to `batch_size`.
-
-        Args:
-          features, labels: Nested tensors, dense, sparse or ragged; labels may
-            be None.
-          batch_size: The number of rows of a full batch.
-          repeat: Whether padding repeats rows of the batch; else it adds rows
-            of zeros (or rows without values to sparse and ragged tensors).
-
-        Returns:
-          The padding mask, features and labels.
-        """
-        real = count_rows(features)
-        fits = tf.debugging.assert_greater_equal(
-            batch_size,
-            real,
-            message=(
-                "The real batch size should not be greater than batch_size: "
-                "input_fn must use params['batch_size']."
-            ),
-        )
-        rows = tf.range(batch_size)
-        # In a function, for instance of `Dataset.map`, the assertion runs by
-        # itself.
-        with tf.control_dependencies([fits] if fits is not None else []):
-            mask = tf.cast(rows >= real, tf.int32)
-            missing = batch_size - real
-        mask.set_shape([batch_size])
-
-        def pad(tensor: Any) -> Any:
-            if isinstance(tensor, tf.SparseTensor):
-                return _pad_sparse(tensor, batch_size, real, repeat=repeat)
-            if isinstance(tensor, tf.RaggedTensor):
-                return _pad_ragged(tensor, batch_size, real, repeat=repeat)
-            if repeat:
-                padded = tf.gather(tensor, rows % tf.maximum(real, 1))
-            else:
-                ends = [[0, missing]] + [[0, 0]] * (tensor.shape.rank - 1)
-                padded = _pad_end(tensor, ends)
-            padded.set_shape([batch_size, *tensor.shape[1:]])
-            return padded
-
-        if labels is not None:
-            labels = tf.nest.map_structure(pad, labels)
-        return mask, tf.nest.map_structure(pad, features), labels
-
-    @staticmethod
-    def slice_tensor_or_dict(
-        tensor_or_dict: Any, signals: dict[str, Any]
-    ) -> Any:
-        """Removes the rows of padding; returns a stopping batch unchanged."""
-        stops = StopSignals.as_scalar_stopping_signal(signals)
-        keep = tf.logical_or(stops, tf.equal(signals["padding_mask"], 0))
-        return tf.nest.map_structure(
-            lambda tensor: tf.boolean_mask(tensor, keep), tensor_or_dict
-        )
+    if labels is not None:
+        labels = tf.nest.map_structure(pad, labels)
+    return mask, tf.nest.map_structure(pad, features), labels
 
 
 def _pad_end(tensor: Any, ends: list[Any]) -> Any:
@@ -175,101 +129,45 @@ def count_rows(features: Any) -> Any:
     )
 
 
-class InputsWithStoppingSignals:
-    """A dataset's batches with stop signals, which are true in the last ones.
+def stopping_dataset(
+    dataset: Any, batch_size: int, num_batches: int = 1
+) -> Any:
+    """Pads batches with zeros, and adds batches that signal the end.
 
-    A step takes `num_invocations_per_step` = n batches, and stops if the first
-    one's signal is true. After the user's batches come 2n-1 stopping ones: up
-    to n-1 fill the last step of data, n make the step that stops.
+    A step takes `num_batches` = n batches, and stops if the first one's signal
+    is true. After the user's batches come 2n-1 stopping batches: up to n-1
+    fill the last step of data, n make the step that stops.
 
     Args:
       dataset: The user's dataset, of features or (features, labels).
       batch_size: The number of rows of a full batch.
-      add_padding: Whether to pad batches to `batch_size` with zeros, and add
-        the signal `padding_mask`.
-      num_invocations_per_step: The number of batches of a step.
+      num_batches: The number of batches of a step.
+
+    Returns:
+      A dataset of dicts with `features`, `labels` if given, `mask`
+      [batch_size]: 1 for a row of padding, else 0, and the bool `stopping`.
     """
+    extra = 2 * num_batches - 1
 
-    def __init__(
-        self,
-        dataset: Any,
-        batch_size: int,
-        add_padding: bool = False,
-        num_invocations_per_step: int = 1,
-    ) -> None:
-        extra = 2 * num_invocations_per_step - 1
+    def add(stop: bool) -> Callable[..., Any]:
+        def with_signal(*element: Any) -> dict[str, Any]:
+            mask, features, labels = padded(*_parsed(element), batch_size)
+            if stop and extra > 1:
+                mask = tf.ones_like(mask)
+            batch = {"features": features, "mask": mask, "stopping": stop}
+            return batch if labels is None else {**batch, "labels": labels}
 
-        def add(stop: bool) -> Callable[..., Any]:
-            return lambda *element: _with_signals(
-                element,
-                batch_size,
-                stop=stop,
-                add_padding=add_padding,
-                is_extra=stop and extra > 1,
-            )
+        return with_signal
 
-        stopping = dataset.take(1).map(add(True)).repeat(extra)
-        self.dataset = dataset.map(add(False)).concatenate(stopping).prefetch(2)
-        self._iterator: Any = None
-        self._current: Any = None
-
-    def dataset_initializer(self) -> Any:
-        """Returns the op that initializes the iterator."""
-        return self.iterator().initializer
-
-    def iterator(self) -> Any:
-        """Returns the iterator; the first call makes it."""
-        if self._iterator is None:
-            self._iterator = tf.compat.v1.data.make_initializable_iterator(
-                self.dataset
-            )
-        return self._iterator
-
-    def features_and_labels(self) -> tuple[Any, Any]:
-        """Takes the next batch; `signals` then belong to it."""
-        self._current = self.iterator().get_next()
-        return self._current["features"], self._current.get("labels")
-
-    def signals(self) -> dict[str, Any]:
-        """Returns the signals of the last batch taken.
-
-        Raises:
-          tfembed.errors.StateError: no batch was taken yet.
-        """
-        if self._current is None:
-            raise errors.StateError(
-                "Call features_and_labels before signals: signals are those of "
-                "the batch that was taken."
-            )
-        signals, self._current = self._current["signals"], None
-        return dict(signals)
+    stopping = dataset.take(1).map(add(True)).repeat(extra)
+    return dataset.map(add(False)).concatenate(stopping).prefetch(2)
 
 
-def _with_signals(
-    element: tuple[Any, ...],
-    batch_size: int,
-    *,
-    stop: bool,
-    add_padding: bool,
-    is_extra: bool,
-) -> dict[str, Any]:
-    features, labels = input_functions.parse_iterator_result(
+def _parsed(element: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Returns features and labels of a dataset's element; labels may be None."""
+    return input_functions.parse_iterator_result(
         element[0] if len(element) == 1 else element
     )
-    mask = None
-    if add_padding:
-        mask, features, labels = PaddingSignals.pad_features_and_labels(
-            features, labels, batch_size
-        )
-        if is_extra:
-            mask = tf.ones_like(mask)
-    batch = {
-        "features": features,
-        "signals": StopSignals(stop, batch_size, mask).as_dict(),
-    }
-    if labels is not None:
-        batch["labels"] = labels
-    return batch
 
 
 def pad_dataset(
@@ -296,12 +194,10 @@ def pad_dataset(
 
     def add(is_extra: bool) -> Callable[..., Any]:
         def with_mask(*element: Any) -> dict[str, Any]:
-            features, labels = input_functions.parse_iterator_result(
-                element[0] if len(element) == 1 else element
-            )
+            features, labels = _parsed(element)
             rows, batch = _static_rows((features, labels)), {}
             if rows is None:
-                mask, features, labels = PaddingSignals.pad_features_and_labels(
+                mask, features, labels = padded(
                     features, labels, batch_size, repeat=True
                 )
             else:
@@ -315,15 +211,15 @@ def pad_dataset(
 
         return with_mask
 
-    padded = dataset.map(add(False))
+    data = dataset.map(add(False))
     if num_batches > 1 or is_endless:
         count = None if is_endless else num_batches - 1
         source = dataset
         if is_endless:  # A host without data still takes part.
             nothing = zeros(dataset.element_spec, batch_size)
             source = dataset.concatenate(tf.data.Dataset.from_tensors(nothing))
-        padded = padded.concatenate(source.take(1).map(add(True)).repeat(count))
-    return padded
+        data = data.concatenate(source.take(1).map(add(True)).repeat(count))
+    return data
 
 
 def zeros(specs: Any, batch_size: int) -> Any:

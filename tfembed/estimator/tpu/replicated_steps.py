@@ -515,10 +515,8 @@ def eval_step(parts: StepParts) -> tuple[EstimatorSpec, dict[str, Any]]:
 
     def hand_out(spec: Any) -> dict[str, Any]:
         if not isinstance(spec, TPUEstimatorSpec):
-            # No space before `TPUEstimatorSpec`: tests of the old package
-            # match it so.
             raise errors.StateError(
-                "estimator_spec used by TPU evaluation must have type"
+                "estimator_spec used by TPU evaluation must have type "
                 f"`TPUEstimatorSpec`. Got {type(spec)}. Return one with "
                 "`eval_metrics`, or evaluate on the CPU by eval_on_tpu=False."
             )

@@ -700,39 +700,6 @@ class TPUEstimator(Estimator):
         return spec
 
 
-def export_estimator_savedmodel(
-    estimator: Estimator,
-    export_dir_base: str,
-    serving_input_receiver_fn: Callable[[], Any],
-    assets_extra: Mapping[str, str] | None = None,
-    as_text: bool = False,
-    checkpoint_path: str | None = None,
-) -> bytes:
-    """Exports the model of an `Estimator`, with a graph for TPUs too.
-
-    Args:
-      estimator: An estimator whose model_fn takes params.
-      export_dir_base, serving_input_receiver_fn, assets_extra, as_text,
-        checkpoint_path: As for `Estimator.export_saved_model`.
-
-    Returns:
-      The path of the folder.
-    """
-    exporter = TPUEstimator(
-        estimator._model_fn,
-        config=RunConfig(model_dir=estimator.model_dir),
-        params=estimator.params,
-        predict_batch_size=1,  # Any size is right: nothing runs.
-    )
-    return exporter.export_saved_model(
-        export_dir_base,
-        serving_input_receiver_fn,
-        assets_extra,
-        as_text,
-        checkpoint_path,
-    )
-
-
 def _check_batch_sizes(sizes: Mapping[str, int | None]) -> None:
     if all(size is None for size in sizes.values()):
         raise errors.ArgumentError(
