@@ -68,13 +68,21 @@ def _room(path: pathlib.Path) -> str:
 
 
 def _imported_rooms(path: pathlib.Path) -> set[str]:
-    """Returns the rooms of tfembed that a module imports, at any depth."""
+    """Returns the rooms of tfembed that a module imports, at any depth.
+
+    A string that names a room or what is in it counts: it is there to be
+    imported.
+    """
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            named = re.fullmatch(r"tfembed\.(\w+)[\w.]*", node.value)
+            if named and named[1] in _rooms():
+                names.add(node.value)
     return {
         name.split(".")[1]
         for name in names

@@ -117,7 +117,8 @@ def test_modules_that_are_imported_on_first_use_are_listed():
 
 
 @pytest.mark.parametrize(
-    "name", ["health", "policies.simulate", "keras.callbacks.TableMonitor"]
+    "name",
+    ["health", "simulate", "warm_start", "keras.callbacks.TableMonitor"],
 )
 def test_names_that_few_programs_need_come_on_first_use(name):
     found = tfembed
@@ -128,6 +129,11 @@ def test_names_that_few_programs_need_come_on_first_use(name):
     assert name.partition(".")[0] in dir(tfembed)
     with pytest.raises(AttributeError, match="no attribute 'simulat'"):
         tfembed.policies.simulat
+
+
+def test_simulate_and_warm_start_have_their_first_names_too():
+    assert tfembed.policies.simulate is tfembed.simulate
+    assert tfembed.checkpoint.warm_start is tfembed.warm_start
 
 
 def test_the_version_names_the_tensorflow_it_was_built_for():

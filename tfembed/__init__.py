@@ -116,7 +116,12 @@ __all__ = [
 
 # Names that are imported on first use; `dir(tfembed)` lists them too.
 _MODULES = ("data", "estimator", "keras", "tpu")
-_NAMES = {"health": "tfembed.inspection.health"}
+_NAMES = {
+    "WarmStart": "tfembed.transfer.warm_start",
+    "health": "tfembed.inspection.health",
+    "simulate": "tfembed.inspection.simulation",
+    "warm_start": "tfembed.transfer.warm_start",
+}
 
 
 def __getattr__(name: str) -> object:

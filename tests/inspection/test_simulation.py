@@ -73,7 +73,7 @@ def _train(ids, options):
 def test_a_dry_run_is_near_what_then_happens(ids):
     ids = ids()
     ids = ids[: len(ids) // BATCH * BATCH]
-    simulation = policies.simulate(
+    simulation = tfembed.simulate(
         ids, CHOICES, dim=DIM, optimizer=tfembed.Adagrad(0.1), batch_size=BATCH
     )
     for name, options in CHOICES.items():
@@ -92,7 +92,7 @@ def test_a_table_tells_what_its_bound_would_keep():
     batches = [np.unique(ids[i : i + BATCH]) for i in range(0, len(ids), BATCH)]
     for batch in batches:
         table.apply_gradients(batch, tf.zeros([len(batch), DIM]))
-    dry = policies.simulate(
+    dry = tfembed.simulate(
         table,
         {
             "bound": {"max_size": 2000},
@@ -153,11 +153,11 @@ def test_a_checkpoint_tells_what_its_table_tells(tmp_path, eviction, choices):
     path = both.save(tmp_path / "c")
 
     with pytest.raises(errors.MissingTableError, match="Name one by `table`"):
-        policies.simulate(path, choices)
+        tfembed.simulate(path, choices)
     with pytest.raises(errors.ArgumentError, match="Name one by `table`"):
-        policies.simulate(both, choices)
-    saved = policies.simulate(path, choices, table="users")
-    assert saved == policies.simulate(both, choices, table="t")
+        tfembed.simulate(both, choices)
+    saved = tfembed.simulate(path, choices, table="users")
+    assert saved == tfembed.simulate(both, choices, table="t")
     assert 0 < saved["bound"].rows < saved.ids == 100
 
 
@@ -167,9 +167,7 @@ def test_a_saved_table_has_notes_of_its_own_policy_alone(tmp_path):
     path = tf.train.Checkpoint(t=table).save(tmp_path / "c")
 
     with pytest.raises(errors.ArgumentError, match="no notes for LeastRecent"):
-        policies.simulate(
-            path, {"recent": {"eviction": policies.LeastRecent()}}
-        )
+        tfembed.simulate(path, {"recent": {"eviction": policies.LeastRecent()}})
 
 
 IDS = [1, 2, 3, 1, 1, 2]
@@ -216,7 +214,7 @@ STEPS = {
 @pytest.mark.parametrize("form", FLAT)
 def test_a_flat_sequence_of_ids_is_one_log(form):
     log = iter(IDS) if form == "iterator" else FLAT[form]
-    dry = policies.simulate(log, {"all": {}}, batch_size=3)
+    dry = tfembed.simulate(log, {"all": {}}, batch_size=3)
 
     assert (dry.ids, dry.steps, dry["all"].rows) == (6, 2, 3)
     assert dry["all"].hit_rate == 0.5
@@ -225,7 +223,7 @@ def test_a_flat_sequence_of_ids_is_one_log(form):
 
 @pytest.mark.parametrize("form", STEPS)
 def test_a_log_may_have_the_ids_of_each_step(form):
-    dry = policies.simulate(STEPS[form], {"all": {}}, batch_size=2)
+    dry = tfembed.simulate(STEPS[form], {"all": {}}, batch_size=2)
 
     assert (dry.ids, dry.steps, dry["all"].rows) == (6, 2, 3)
     assert dry["all"].curve == ((3, 3, 0.0), (6, 3, 1.0))
@@ -254,7 +252,7 @@ def test_a_log_may_have_the_ids_of_each_step(form):
 )
 def test_a_log_whose_steps_or_ids_cannot_be_told_is_refused(log, words):
     with pytest.raises((errors.ArgumentError, errors.DtypeError), match=words):
-        policies.simulate(log, {"all": {}})
+        tfembed.simulate(log, {"all": {}})
 
 
 @pytest.mark.parametrize(
@@ -281,7 +279,7 @@ def test_a_log_whose_steps_or_ids_cannot_be_told_is_refused(log, words):
 )
 def test_a_choice_that_a_log_cannot_tell_of_is_refused(options, words):
     with pytest.raises(errors.ArgumentError, match=words):
-        policies.simulate([1, 2, 3], {"choice": options})
+        tfembed.simulate([1, 2, 3], {"choice": options})
 
 
 def test_a_table_without_counts_cannot_tell_of_admissions():
@@ -289,21 +287,21 @@ def test_a_table_without_counts_cannot_tell_of_admissions():
     table.upsert(tf.constant([1], tf.int64), [[1.0]])
 
     with pytest.raises(errors.ArgumentError, match="how often its keys"):
-        policies.simulate(table)
-    bound = policies.simulate(table, {"bound": {"max_size": 1}})
+        tfembed.simulate(table)
+    bound = tfembed.simulate(table, {"bound": {"max_size": 1}})
     assert bound["bound"].rows == 1
     assert bound["bound"].hit_rate is None
 
 
 def test_an_empty_log_and_no_choice_are_refused():
     with pytest.raises(errors.ArgumentError, match="no ids"):
-        policies.simulate(np.array([], np.int64))
+        tfembed.simulate(np.array([], np.int64))
     with pytest.raises(errors.ArgumentError, match="must be a dict"):
-        policies.simulate([1], {})
+        tfembed.simulate([1], {})
 
 
 def test_a_dry_run_is_a_table_a_plot_and_a_dict(tmp_path):
-    dry = policies.simulate([1, 2, 1, 3], {"<all>": {}}, batch_size=2)
+    dry = tfembed.simulate([1, 2, 1, 3], {"<all>": {}}, batch_size=2)
     dry.save_html(tmp_path / "plot.html")
 
     assert str(dry).splitlines()[0] == (
@@ -319,7 +317,7 @@ def test_a_dry_run_is_a_table_a_plot_and_a_dict(tmp_path):
 
 def test_the_legend_of_a_plot_has_room_for_its_names():
     name = "admission after three times, then the most frequent"
-    dry = policies.simulate([1, 2, 1], {name: {}, "": {}, "a/b é": {}})
+    dry = tfembed.simulate([1, 2, 1], {name: {}, "": {}, "a/b é": {}})
 
     plot = dry._repr_html_()
     assert frames.wide_elements(plot) == [
@@ -335,11 +333,11 @@ def test_the_legend_of_a_plot_has_room_for_its_names():
 
 @pytest.mark.parametrize("log", [[[1], [], [1, 2]], [["a"], [], ["a", "b"]]])
 def test_steps_without_ids_are_no_floats(log):
-    dry_run = tfembed.policies.simulate(log, {"all": {}}, dim=2)
+    dry_run = tfembed.simulate(log, {"all": {}}, dim=2)
 
     assert "3 ids in 2 steps" in str(dry_run)
 
 
 def test_a_log_without_ids_is_said_to_have_none():
     with pytest.raises(errors.ArgumentError, match="no ids"):
-        tfembed.policies.simulate([], {"all": {}}, dim=2)
+        tfembed.simulate([], {"all": {}}, dim=2)

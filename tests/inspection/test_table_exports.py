@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tfembed
 from inspection import saved_files
-from tfembed.checkpoint import warm_start
+from tfembed import warm_start
 from tfembed.inspection import table_exports
 from tfembed.inspection.saved_tables import open_saved
 

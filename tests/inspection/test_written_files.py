@@ -30,7 +30,7 @@ def prefix(tmp_path_factory):
 
 
 def simulated(path):
-    outcome = tfembed.policies.simulate(np.arange(9), {"a": {}}, dim=2)
+    outcome = tfembed.simulate(np.arange(9), {"a": {}}, dim=2)
     outcome.save_html(path)
 
 

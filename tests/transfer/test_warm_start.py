@@ -10,8 +10,7 @@ import tensorflow as tf
 
 import tfembed
 from tfembed import dynamic_embedding as de
-from tfembed import errors, optimizers
-from tfembed.checkpoint import warm_start
+from tfembed import errors, optimizers, warm_start
 from tfembed.embedding.xla.sharded_table import ShardedTable
 from tfembed.inspection.saved_tables import open_saved
 from tfembed.transfer.warm_start import SLOT_MEANINGS

@@ -17,15 +17,14 @@ __all__ = ["WarmStart", "tensor_prefix", "verify", "warm_start"]
 _table_saver.register()
 _held_variable.register()
 
-# A lower package that reads files of all kinds: imported on first use.
+# The first names of `tfembed.warm_start` and its result.
 _LATER = ("WarmStart", "warm_start")
 
 
 def __getattr__(name: str) -> object:
-    """Imports `warm_start`, which few programs need, on first use."""
+    """Returns `tfembed.warm_start` by its first name."""
     if name in _LATER:
-        found = _importlib.import_module("tfembed.transfer.warm_start")
-        return getattr(found, name)
+        return getattr(_importlib.import_module("tfembed"), name)
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 

@@ -25,6 +25,7 @@ from tfembed.inspection.written_file import written_file
 from tfembed.ops import table as table_ops
 from tfembed.policies import (
     CountAdmission,
+    EvictionPolicy,
     LeastFrequent,
     LeastRecent,
     SmallestNorm,
@@ -36,6 +37,13 @@ __all__ = ["Outcome", "Simulation", "simulate"]
 
 # The table arguments that a choice may set.
 OPTIONS = ("admission", "eviction", "expiry", "max_size", "init_size")
+# The eviction policy by what `SavedTable.counters` says of a table's notes.
+_POLICIES: dict[str, EvictionPolicy] = {
+    "": SmallestNorm(),
+    "writes": LeastFrequent(),
+    "steps_ago": LeastRecent("steps"),
+    "seconds_since_1970": LeastRecent("seconds"),
+}
 _POINTS = 50  # The number of points of a curve.
 _WORD = 4  # The bytes of a word.
 
@@ -291,7 +299,7 @@ def simulate(
       tfembed.errors.UnsupportedError: the call is in a tf.function or a graph.
 
     Example:
-      print(tfembed.policies.simulate(ids, {
+      print(tfembed.simulate(ids, {
           "all": {},
           "seen 3 times": {"admission": tfembed.policies.CountAdmission(3)},
       }, dim=32, optimizer=tfembed.Adagrad(0.1)))
@@ -336,12 +344,12 @@ def _check_choices(
 
 def _check_log_choice(name: str, options: Mapping[str, Any]) -> None:
     eviction, expiry = options.get("eviction"), options.get("expiry")
-    if isinstance(eviction, SmallestNorm):
+    if eviction is not None and not eviction.notes:
         raise errors.ArgumentError(
             f"Choice {name!r} has SmallestNorm, which judges trained rows: a "
             "log has none. Simulate it from a table that was trained."
         )
-    if isinstance(eviction, LeastRecent) and eviction.clock == "seconds":
+    if eviction is not None and eviction.unit == "seconds":
         raise errors.ArgumentError(
             f"Choice {name!r} counts seconds, which a log of ids does not have. "
             "Use LeastRecent() and steps."
@@ -584,7 +592,7 @@ class _Counts:
 
     def bytes_with(self, row: _Row, eviction: Any) -> int:
         """Returns the bytes if rows were `row`, in place of one number each."""
-        notes = isinstance(eviction, (LeastFrequent, LeastRecent))
+        notes = eviction is not None and eviction.notes
         taken = self.row_bytes // (_WORD * (1 + notes))
         rows = taken * _WORD * row.words(notes)
         return rows + self.index_bytes + self.policy_bytes
@@ -615,7 +623,7 @@ def _live_table(source: Any, name: str | None) -> _Judged:
         has_admission=table.admission is not None,
         worth=lambda wanted: (
             worth.numpy()
-            if type(wanted) is type(policy)
+            if wanted == policy
             # Raises an error if SmallestNorm cannot judge.
             else table.worth(wanted)[1].numpy()
         ),
@@ -635,27 +643,24 @@ def _saved_table(path: str, name: str | None) -> _Judged:
             + ("a vocabulary" if table.has_vocabulary else "rows of strings")
             + ": it has no policies to simulate."
         )
-    policy: Any = SmallestNorm()
-    if table.counters == "writes":
-        policy = LeastFrequent()
-    elif table.counters:
-        of_steps = table.counters == "steps_ago"
-        policy = LeastRecent("steps" if of_steps else "seconds")
-    now = saved.modified or time.time()
+    policy = _POLICIES[table.counters]
+    sign, now = 1, saved.modified or time.time()
+    if table.counters == "steps_ago":
+        sign, now = -1, 0.0  # These notes count back from the save.
     chunks = [
-        (chunk.keys, _worth(table, chunk.counters, now))
+        (chunk.keys, _worth(policy, chunk.counters, sign, now))
         for chunk in table.chunks(rows=False, slots=False)
     ]
     dtype = tf.as_dtype(table.key_dtype)
     keys = [keys for keys, _ in chunks]
 
     def worth(wanted: Any) -> Any:
-        if isinstance(wanted, SmallestNorm):
-            return np.concatenate([np.zeros(0), *_norms(table)])
-        if type(wanted) is not type(policy):
+        if not wanted.notes:
+            return np.concatenate([np.zeros(0), *_norms(table, wanted)])
+        if wanted != policy:
             raise errors.ArgumentError(
                 f"Table '{table.name}' of '{path}' has no notes for "
-                f"{type(wanted).__name__}: it was trained with "
+                f"{wanted!r}: it was trained with "
                 f"{table.policies.get('eviction', 'no eviction policy')}."
             )
         return np.concatenate([np.zeros(0), *(one for _, one in chunks)])
@@ -679,19 +684,15 @@ def _saved_table(path: str, name: str | None) -> _Judged:
     )
 
 
-def _worth(table: SavedTable, counters: Any, now: float) -> Any:
+def _worth(policy: EvictionPolicy, counters: Any, sign: int, now: float) -> Any:
     if counters is None:
         return np.zeros(0)
-    if table.counters == "writes":
-        return counters.astype(np.float64)
-    if table.counters == "steps_ago":
-        return -counters.astype(np.float64)
-    return -np.maximum(0.0, now - counters)
+    return policy.worth(None, sign * counters, now)
 
 
-def _norms(table: SavedTable) -> Iterator[Any]:
+def _norms(table: SavedTable, policy: EvictionPolicy) -> Iterator[Any]:
     for chunk in table.chunks(slots=False, counters=False):
-        yield np.sqrt(np.sum(np.square(chunk.rows.astype(np.float64)), 1))
+        yield policy.worth(chunk.rows, None, 0)
 
 
 def _of_table(
@@ -711,7 +712,7 @@ def _kept(table: _Judged, name: str, options: Mapping[str, Any]) -> Outcome:
     worth = table.worth(wanted)
     stays = np.ones(len(worth), bool)
     admission, expiry = options.get("admission"), options.get("expiry")
-    counts = isinstance(wanted, LeastFrequent)
+    counts = wanted.unit == "touches"
     if admission is not None:
         if not counts or table.has_admission:
             raise errors.ArgumentError(
@@ -733,7 +734,9 @@ def _kept(table: _Judged, name: str, options: Mapping[str, Any]) -> Outcome:
         order = np.argsort(np.where(stays, worth, -np.inf), kind="stable")
         stays[order[: len(stays) - most]] = False
     kept = tf.boolean_mask(table.keys, stays)
-    alone = _new_table("kept", table.key_dtype, eviction=_notes_of(wanted))
+    alone = _new_table(
+        "kept", table.key_dtype, eviction=wanted if wanted.notes else None
+    )
     alone.upsert(kept, tf.zeros([tf.size(kept), 1]))
     return Outcome(
         name=name,
@@ -745,7 +748,3 @@ def _kept(table: _Judged, name: str, options: Mapping[str, Any]) -> Outcome:
         else None,
         evicted=int((~stays).sum()),
     )
-
-
-def _notes_of(policy: Any) -> Any:
-    return policy if isinstance(policy, (LeastFrequent, LeastRecent)) else None

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from tfembed.inspection.found_tables import FoundTable
 from tfembed.ops import table as table_ops
-from tfembed.policies import LeastFrequent, LeastRecent
 from tfembed.tables import HashTable
 from tfembed.tables.table_stats import TableStats
 
@@ -396,7 +395,7 @@ def _of_hash_table(
 
 def hottest_rows(table: HashTable, most: int) -> tf.Tensor:
     """Returns the keys touched most or last, where counted; else any keys."""
-    if isinstance(table.eviction, (LeastRecent, LeastFrequent)):
+    if table.eviction is not None and table.eviction.notes:
         keys, worth = _top(table, most)
         return tf.constant(keys[np.argsort(-worth, kind="stable")[:most]])
     return _survey(table, most).keys[:most]
@@ -416,9 +415,9 @@ def _by_policy(table: HashTable, worth: Any) -> dict[str, Any]:
     """Returns the fields that the eviction policy's counters give."""
     fields: dict[str, Any] = {}
     policy = table.eviction
-    if isinstance(policy, LeastRecent):
-        fields |= {"ages": quantiles(-worth), "age_unit": policy.clock}
-    elif isinstance(policy, LeastFrequent):
+    if policy is not None and policy.limit_is_age:
+        fields |= {"ages": quantiles(-worth), "age_unit": policy.unit}
+    elif policy is not None and policy.notes:
         fields["touches"] = quantiles(worth)
     if policy is not None and table.expiry is not None and len(worth):
         limit = table.expiry.limit
@@ -433,16 +432,14 @@ def _hottest(
     """Returns the hottest keys: those touched most or last, or longest."""
     if most == 0:
         return {}
-    if isinstance(table.eviction, (LeastRecent, LeastFrequent)):
+    policy = table.eviction
+    if policy is not None and policy.notes:
         keys, worth = _top(table, most)
+        by = policy.unit + (" since touched" if policy.limit_is_age else "")
     else:
         keys, worth = survey.keys.numpy(), survey.norms.numpy()
         keys, worth = keys[worth >= 0], worth[worth >= 0]
-    by = "norm"
-    if isinstance(table.eviction, LeastFrequent):
-        by = "touches"
-    elif isinstance(table.eviction, LeastRecent):
-        by = f"{table.eviction.clock} since touched"
+        by = "norm"
     best = largest(worth, most)
     return {
         "hottest": tuple((as_key(keys[i]), abs(float(worth[i]))) for i in best),

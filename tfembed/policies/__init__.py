@@ -1,8 +1,8 @@
 """Policies of hash tables, which are immutable descriptions.
 
 Admission, eviction and expiry decide which keys are inserted and removed. The
-arithmetic is in `cc/core/policies`, with a header for each policy. `simulate`
-runs policies without training.
+arithmetic is in `cc/core/policies`, with a header for each policy.
+`tfembed.simulate` runs policies without training.
 """
 
 import importlib as _importlib
@@ -33,10 +33,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Imports `simulate`, which needs tables, on first use."""
+    """Returns `tfembed.simulate` by its first name."""
     if name == "simulate":
-        room = _importlib.import_module("tfembed.inspection.simulation")
-        return room.simulate
+        return _importlib.import_module("tfembed").simulate
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from tfembed import checks, errors
 
@@ -23,10 +25,29 @@ class EvictionPolicy(abc.ABC):
 
     A description: immutable, for any number of tables. Inserting, writing or
     training a row touches it; reading does not.
+
+    Attributes:
+      notes: whether each row has a note, of 4 bytes.
+      limit_is_age: whether `expire` removes rows above its limit, or below it.
     """
 
-    # Whether rows above the limit of `expire` are removed, or those below it.
+    notes: ClassVar[bool]
     limit_is_age: ClassVar[bool]
+
+    @property
+    @abc.abstractmethod
+    def unit(self) -> str:
+        """The unit of `expire`'s limit: "touches", "steps", "seconds", "norm"."""
+
+    @abc.abstractmethod
+    def worth(self, values: Any, notes: Any, now: float) -> Any:
+        """Returns the worth of rows, float64 [n]; the smallest goes first.
+
+        Args:
+          values: the rows, [n, dim], where rows have no notes; else unused.
+          notes: the notes of the rows, [n], where rows have them.
+          now: the step or the second to which the notes of times refer.
+        """
 
     @abc.abstractmethod
     def policy_text(self) -> str:
@@ -41,7 +62,17 @@ class LeastFrequent(EvictionPolicy):
     touch a row once, even if its key comes several times.
     """
 
+    notes: ClassVar[bool] = True
     limit_is_age: ClassVar[bool] = False
+
+    @property
+    def unit(self) -> str:
+        """The unit of `expire`'s limit."""
+        return "touches"
+
+    def worth(self, values: Any, notes: Any, now: float) -> Any:
+        """Returns how often each row was touched."""
+        return np.asarray(notes, np.float64)
 
     def policy_text(self) -> str:
         """Returns the policy as `cc/core/policies/eviction.h` parses it."""
@@ -62,6 +93,7 @@ class LeastRecent(EvictionPolicy):
       tfembed.errors.ArgumentError: the clock is neither.
     """
 
+    notes: ClassVar[bool] = True
     limit_is_age: ClassVar[bool] = True
 
     clock: str = "steps"
@@ -71,6 +103,15 @@ class LeastRecent(EvictionPolicy):
             raise errors.ArgumentError(
                 f"`clock` must be 'steps' or 'seconds'; got {self.clock!r}."
             )
+
+    @property
+    def unit(self) -> str:
+        """The unit of `expire`'s limit."""
+        return self.clock
+
+    def worth(self, values: Any, notes: Any, now: float) -> Any:
+        """Returns the negative time since each row was touched."""
+        return -np.maximum(0.0, now - np.asarray(notes, np.float64))
 
     def policy_text(self) -> str:
         """Returns the policy as `cc/core/policies/eviction.h` parses it."""
@@ -85,7 +126,18 @@ class SmallestNorm(EvictionPolicy):
     Slots do not count.
     """
 
+    notes: ClassVar[bool] = False
     limit_is_age: ClassVar[bool] = False
+
+    @property
+    def unit(self) -> str:
+        """The unit of `expire`'s limit."""
+        return "norm"
+
+    def worth(self, values: Any, notes: Any, now: float) -> Any:
+        """Returns the norm of each row, -1 for one with NaN."""
+        norms = np.sqrt(np.sum(np.square(values, dtype=np.float64), 1))
+        return np.where(np.isnan(norms), -1.0, norms)
 
     def policy_text(self) -> str:
         """Returns the policy as `cc/core/policies/eviction.h` parses it."""

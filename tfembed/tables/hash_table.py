@@ -17,12 +17,7 @@ from tfembed.ops import table as table_ops
 from tfembed.ops.gradients import shrink_factor, with_finite_rows
 from tfembed.ops.private import number_tensor
 from tfembed.optimizers.interface import is_schedule
-from tfembed.policies import (
-    AdmissionPolicy,
-    EvictionPolicy,
-    Expiry,
-    SmallestNorm,
-)
+from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.policies.admission import as_admission
 from tfembed.policies.eviction import check_limit
 from tfembed.tables import arguments
@@ -1164,7 +1159,7 @@ class HashTable(ShardedTable):
                 f"Table '{self.name}' has no eviction policy; make it with "
                 "`eviction=`, or give `policy=SmallestNorm()`."
             )
-        if judge != self._eviction and not isinstance(judge, SmallestNorm):
+        if judge != self._eviction and judge.notes:
             raise errors.ArgumentError(
                 f"The rows of table '{self.name}' keep no notes for {judge!r}; "
                 f"its policy is {self._eviction!r}. Give none, or "

@@ -65,7 +65,7 @@ def row_source(source: Any, name: str | None, key: str) -> RowSource:
     """Determines the type of a source, and describes its rows.
 
     Args:
-      source: a source in one of the forms of `tfembed.checkpoint.warm_start`.
+      source: a source in one of the forms of `tfembed.warm_start`.
       name: the name of a table, if a file has several.
       key: the name of the column of keys, for files and frames with columns.
 

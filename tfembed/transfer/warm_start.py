@@ -1,4 +1,4 @@
-"""Starts tables with rows of other sources: `tfembed.checkpoint.warm_start`."""
+"""Starts tables with rows of other sources: `tfembed.warm_start`."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def warm_start(
     source's. Rows of other keys are unchanged; counters of policies start
     again. Eager mode only.
 
-        tfembed.checkpoint.warm_start(
+        tfembed.warm_start(
             embedding.embedding_tables["users"], "run/ckpt-9", name="users",
             pad="initial",
         )
