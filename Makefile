@@ -7,19 +7,22 @@ KERAS ?=
 KERAS_PATH := $(if $(KERAS),PYTHONPATH=$(CURDIR)/$(VENV)/keras-$(KERAS))
 # A test is Python on one core, mostly; each process needs about 1 GB.
 PYTEST := $(KERAS_PATH) $(PY) -m pytest --numprocesses 2
+# Slow tests are for an hour that is free: test-slow runs them, test-full too.
+QUICK := -m 'not slow'
 BAZEL := $(PY) build_tools/bazel.py
 CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
 export TF KERAS DATA
 
-.PHONY: help setup demo test test-python test-full lint format wheel wheels sdist docs \
+.PHONY: help setup demo test test-python test-slow test-full lint format wheel wheels sdist docs \
   notebooks bench bench-data bench-engines bench-estimator bench-lookup bench-table fuzz soak \
   soak-memory tpu-proof clean
 
 help:
 	@echo 'make demo [DATA=path-or-glob]  set up, then train, resume, export, serve'
-	@echo 'make test [ARGS=...]           set up, then all tests'
-	@echo 'make test-python [ARGS=...]    the Python tests alone'
-	@echo 'make test-full                 the same with many more random cases'
+	@echo 'make test [ARGS=...]           set up, then all tests but the slow ones'
+	@echo 'make test-python [ARGS=...]    the Python tests of these alone'
+	@echo 'make test-slow [ARGS=...]      the slow tests'
+	@echo 'make test-full                 all tests, with many more random cases'
 	@echo 'make lint | format             check | apply the style'
 	@echo 'make wheel | sdist             what PyPI takes, in dist/'
 	@echo 'make wheels                    a wheel for each minor version of TensorFlow'
@@ -46,10 +49,13 @@ demo: setup
 
 test: setup
 	$(BAZEL) test --noshow_progress --ui_event_filters=-info //cc/...
-	HYPOTHESIS_PROFILE=ci $(PYTEST) $(ARGS)
+	HYPOTHESIS_PROFILE=ci $(PYTEST) $(QUICK) $(ARGS)
 
 test-python: setup
-	HYPOTHESIS_PROFILE=ci $(PYTEST) $(ARGS)
+	HYPOTHESIS_PROFILE=ci $(PYTEST) $(QUICK) $(ARGS)
+
+test-slow: setup
+	HYPOTHESIS_PROFILE=ci $(PYTEST) -m slow $(ARGS)
 
 test-full: setup
 	$(BAZEL) test --noshow_progress --ui_event_filters=-info //cc/...
