@@ -115,7 +115,7 @@ __all__ = [
 
 
 # Names that are imported on first use; `dir(tfembed)` lists them too.
-_MODULES = ("data", "estimator", "keras", "tpu")
+_MODULES = ("data", "estimator", "export", "keras", "tpu")
 _NAMES = {
     "WarmStart": "tfembed.transfer.warm_start",
     "health": "tfembed.inspection.health",

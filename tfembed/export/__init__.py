@@ -1,0 +1,8 @@
+"""SavedModels that need TensorFlow alone: `to_stock`."""
+
+from __future__ import annotations
+
+from tfembed.export.report import Report, TableReport
+from tfembed.export.stock_model import to_stock
+
+__all__ = ["Report", "TableReport", "to_stock"]

@@ -1,0 +1,259 @@
+"""The parts of a SavedModel that no public API edits: its graph and objects.
+
+This is the only file that knows TensorFlow's protocol buffers of SavedModels
+and of checkpoints' object graphs.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from google.protobuf import message
+from tensorflow.core.protobuf import (
+    saved_model_pb2,
+    trackable_object_graph_pb2,
+)
+
+from tfembed import errors
+
+__all__ = ["SavedModelGraph", "sealed_checkpoint_objects", "sealed_tensor"]
+
+_GRAPH_FILE = "saved_model.pb"
+_TABLE = "tfembed.HashTable"
+_STRING_TABLE = "tfembed.StringTable"
+_ATTRIBUTES = "/.ATTRIBUTES"
+
+
+def sealed_tensor(prefix: str) -> str:
+    """Returns the name of a sealed table's tensor in a checkpoint.
+
+    `tf.saved_model.load` makes this name itself: the table's path, the
+    attribute `sealed`, and the attribute of a variable's value.
+
+    Args:
+      prefix: the prefix of the hash table's tensors.
+    """
+    path = prefix.removesuffix(_ATTRIBUTES)
+    return f"{path}/sealed{_ATTRIBUTES}/VARIABLE_VALUE"
+
+
+class SavedModelGraph:
+    """A SavedModel's file of graphs and objects.
+
+    Args:
+      folder: the SavedModel.
+
+    Attributes:
+      meta: the MetaGraphDef, whose `graph_def` may be edited.
+
+    Raises:
+      tfembed.errors.CheckpointError: the folder is no SavedModel, or its file
+        is damaged.
+      tfembed.errors.UnsupportedError: the SavedModel has several graphs, or
+        is one of TensorFlow 1.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        path = folder / _GRAPH_FILE
+        if not path.is_file():
+            raise errors.CheckpointError(
+                f"'{folder}' is no SavedModel: it has no file '{_GRAPH_FILE}'."
+            )
+        self._model = saved_model_pb2.SavedModel()
+        try:
+            self._model.ParseFromString(path.read_bytes())
+        except message.DecodeError:
+            raise errors.CheckpointError(f"'{path}' is damaged.") from None
+        if len(self._model.meta_graphs) != 1:
+            tags = [list(m.meta_info_def.tags) for m in self._model.meta_graphs]
+            raise errors.UnsupportedError(
+                f"'{folder}' has {len(tags)} graphs, with the tags {tags}; "
+                "this release converts SavedModels of one. Export it again "
+                "with one set of tags."
+            )
+        self.meta: Any = self._model.meta_graphs[0]
+        if not self.meta.HasField("object_graph_def"):
+            raise errors.UnsupportedError(
+                f"'{folder}' is a SavedModel of TensorFlow 1, as estimators "
+                "write, which this release does not convert. Serve it with "
+                "tfembed's ops (docs/tasks/serve.md)."
+            )
+        self._objects: Any = self.meta.object_graph_def
+        self._paths = _paths(self._objects)
+        strings = [
+            self._paths[i]
+            for i, node in enumerate(self._objects.nodes)
+            if node.registered_name == _STRING_TABLE
+        ]
+        if strings:
+            raise errors.UnsupportedError(
+                f"Tables of strings {strings} have no form in TensorFlow's ops "
+                "in this release."
+            )
+
+    def signatures_of(self) -> dict[str, str]:
+        """Returns the signatures by the names of the functions they call."""
+        called = {
+            node.name: node.attr["f"].func.name
+            for node in self.meta.graph_def.node
+            if "f" in node.attr
+        }
+        return {
+            called[output.name.split(":")[0]]: name
+            for name, signature in self.meta.signature_def.items()
+            for output in signature.outputs.values()
+            if output.name.split(":")[0] in called
+        }
+
+    def shards(self) -> dict[str, list[int]]:
+        """Returns the objects of each hash table's shards, by table path."""
+        found: dict[str, list[int]] = {}
+        for i, node in enumerate(self._objects.nodes):
+            if node.registered_name != _TABLE:
+                continue
+            numbered = {
+                int(child.local_name.removeprefix("shard_")): child.node_id
+                for child in node.children
+                if child.local_name.startswith("shard_")
+            }
+            found[self._paths[i]] = [numbered[n] for n in sorted(numbered)]
+        return found
+
+    def bound_inputs(self) -> dict[str, list[int]]:
+        """Returns the objects that each concrete function's last inputs are."""
+        return {
+            name: list(function.bound_inputs)
+            for name, function in self._objects.concrete_functions.items()
+        }
+
+    def public_functions(self) -> dict[str, list[str]]:
+        """Returns the concrete functions of each function, by its path.
+
+        Functions of tables, which create and destroy them, are left out.
+        """
+        of_shards = {
+            child.node_id
+            for shards in self.shards().values()
+            for shard in shards
+            for child in self._objects.nodes[shard].children
+        }
+        return {
+            self._paths[i]: list(node.function.concrete_functions)
+            for i, node in enumerate(self._objects.nodes)
+            if node.HasField("function") and i not in of_shards
+        }
+
+    def seal_objects(self, gone: Collection[str]) -> None:
+        """Turns tables into objects with a variable `sealed`.
+
+        Args:
+          gone: the functions that the graph no longer has.
+        """
+        nodes = self._objects.nodes
+        alias: dict[int, int] = {}
+        for i, path in self._paths.items():
+            if nodes[i].registered_name != _TABLE:
+                continue
+            first, *others = self.shards()[path]
+            _become_plain(nodes[i])
+            child = nodes[i].children.add()
+            child.local_name, child.node_id = "sealed", first
+            nodes[first].Clear()
+            variable = nodes[first].variable
+            variable.dtype = _UINT8
+            variable.shape.dim.add().size = -1
+            variable.name = path.replace("/", "_")
+            for shard in others:
+                _become_plain(nodes[shard])
+            alias |= dict.fromkeys(others, first)
+        for node in nodes:
+            if node.HasField("bare_concrete_function"):
+                name = node.bare_concrete_function.concrete_function_name
+                if name in gone:
+                    _become_plain(node)
+            elif node.HasField("function"):
+                kept = [
+                    name
+                    for name in node.function.concrete_functions
+                    if name not in gone
+                ]
+                node.function.concrete_functions[:] = kept
+        functions = self._objects.concrete_functions
+        for name in [name for name in functions if name in gone]:
+            del functions[name]
+        for function in functions.values():
+            bound = function.bound_inputs
+            bound[:] = [alias.get(number, number) for number in bound]
+        info = self.meta.meta_info_def
+        info.ClearField("stripped_op_list")
+        for name in [n for n in info.function_aliases if n in gone]:
+            del info.function_aliases[name]
+
+    def write(self, folder: pathlib.Path) -> None:
+        """Writes the file into a folder."""
+        (folder / _GRAPH_FILE).write_bytes(self._model.SerializeToString())
+
+
+def sealed_checkpoint_objects(text: bytes, tensors: Mapping[str, str]) -> bytes:
+    """Returns a checkpoint's object graph with variables in place of tables.
+
+    Args:
+      text: the object graph.
+      tensors: the names of the sealed tensors by the paths of tables.
+
+    Raises:
+      tfembed.errors.CheckpointError: the text is damaged.
+    """
+    objects: Any = trackable_object_graph_pb2.TrackableObjectGraph()
+    try:
+        objects.ParseFromString(text)
+    except message.DecodeError:
+        raise errors.CheckpointError(
+            "The object graph of the SavedModel's variables is damaged."
+        ) from None
+    for node in list(objects.nodes):
+        path = node.registered_saver.object_name
+        if path not in tensors:
+            continue
+        node.Clear()
+        child = node.children.add()
+        child.local_name, child.node_id = "sealed", len(objects.nodes)
+        attribute = objects.nodes.add().attributes.add()
+        attribute.name = "VARIABLE_VALUE"
+        attribute.full_name = path
+        attribute.checkpoint_key = tensors[path]
+    result: bytes = objects.SerializeToString()
+    return result
+
+
+_UINT8 = 4  # TensorFlow's number of the dtype.
+
+
+def _become_plain(node: Any) -> None:
+    """Turns an object into one without functions, values and children."""
+    node.Clear()
+    node.user_object.identifier = "_generic_user_object"
+    node.user_object.version.producer = 1
+    node.user_object.version.min_consumer = 1
+
+
+def _paths(objects: Any) -> dict[int, str]:
+    """Returns the path of each object as checkpoints name it.
+
+    That is the first found breadth first from the root.
+    """
+    found = {0: ""}
+    left = [0]
+    while left:
+        number = left.pop(0)
+        for child in objects.nodes[number].children:
+            if child.node_id in found:
+                continue
+            name = child.local_name.replace(".", "..").replace("/", ".S")
+            found[child.node_id] = f"{found[number]}/{name}".strip("/")
+            left.append(child.node_id)
+    for number in range(len(objects.nodes)):
+        found.setdefault(number, f"object {number}")
+    return found

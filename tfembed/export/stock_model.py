@@ -1,0 +1,325 @@
+"""Makes a SavedModel that needs TensorFlow alone of one that needs tfembed."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.export.initial_rows import InitialRows
+from tfembed.export.report import Report, TableReport
+from tfembed.export.saved_model import SavedModelGraph, sealed_tensor
+from tfembed.export.sealed_table import Layout, seal
+from tfembed.export.stock_graph import OURS, StockGraph
+from tfembed.export.stock_lookup import StockTable, fingerprints_of
+from tfembed.export.table_origins import TableOrigins, functions_of
+from tfembed.export.variables import write_variables
+from tfembed.inspection.saved_table import SavedTable, table_name
+from tfembed.inspection.saved_tables import open_saved
+from tfembed.inspection.written_file import place_of, written_file
+
+__all__ = ["to_stock"]
+
+_CREATE = f"{OURS}TableCreate"
+_RESTORE = f"{OURS}TableRestore"
+# What tf.saved_model.save writes beside the graph and the variables.
+_ASSETS = ("assets", "assets.extra")
+
+
+def to_stock(
+    source: str | os.PathLike[str], target: str | os.PathLike[str]
+) -> Report:
+    """Converts a SavedModel to one of TensorFlow's ops alone.
+
+    The new model has the same signatures, and gives the same outputs bit for
+    bit, also for ids that have no row. It loads in every program that loads
+    SavedModels; tfembed need not be there. Nothing is traced again: ops of
+    tfembed become calls of functions of TensorFlow's ops, and each table one
+    uint8 variable. Tables are read from the files; none is made.
+
+    Functions that are no signatures are kept where they have a form in
+    TensorFlow's ops; others, those that train for instance, are left out. The
+    new model cannot be trained or changed.
+
+    Args:
+      source: the folder of a SavedModel, as `model.export` or
+        `tf.saved_model.save` writes it.
+      target: the folder to write, which must not be there. It appears whole
+        or not at all. Folders above it are made.
+
+    Returns:
+      The tables and what was left out; `print` it.
+
+    Raises:
+      tfembed.errors.UnsupportedError: a signature has an op without a form in
+        TensorFlow's ops, because it trains or counts for instance; the text
+        names it.
+      tfembed.errors.CheckpointError: `source` is no SavedModel, or damaged.
+      tfembed.errors.ArgumentError: `target` is there already or cannot be
+        written, or `source` has no table of tfembed.
+
+    Example:
+      model.export("served")
+      print(tfembed.export.to_stock("served", "ranker/1"))
+    """
+    source, parent = pathlib.Path(source), pathlib.Path(target).parent
+    if parent.exists():
+        place_of(target, replaces=False)
+    model = _Conversion(source)
+    parent.mkdir(parents=True, exist_ok=True)
+    with written_file(target, replaces=False) as folder:
+        folder.mkdir()
+        model.write(folder)
+        written = _folder_bytes(folder)
+    return Report(
+        source=str(source),
+        target=os.fspath(target),
+        source_bytes=_folder_bytes(source),
+        target_bytes=written,
+        tables=model.table_reports(),
+        left_out=model.left_out,
+    )
+
+
+class _Conversion:
+    """One SavedModel, checked, and then written in its new form.
+
+    Args:
+      source: the folder.
+
+    Attributes:
+      left_out: the functions that the new model will not have, by their
+        paths, each with the reason.
+
+    Raises:
+      As `to_stock`.
+    """
+
+    def __init__(self, source: pathlib.Path) -> None:
+        self._source = source
+        self._model = SavedModelGraph(source)
+        self._graph = self._model.meta.graph_def
+        self._library = {
+            f.signature.name: f for f in self._graph.library.function
+        }
+        self._origins = TableOrigins(self._library)
+        self._create = {
+            node.name: node for node in self._graph.node if node.op == _CREATE
+        }
+        if not self._create:
+            raise errors.ArgumentError(
+                f"'{source}' has no hash table of tfembed. TensorFlow alone "
+                "serves it as it is, if it has no other op of tfembed."
+            )
+        self._origins.follow(
+            self._graph.node,
+            {name: frozenset([name]) for name in self._create},
+        )
+        self._shards = self._restored_shards()
+        self._bind_functions()
+        self._saved = self._saved_tables()
+        self._missing = {
+            prefix: self._initial_rows(shards[0], self._saved[prefix])
+            for prefix, shards in self._shards.items()
+        }
+        self._edit = StockGraph(
+            self._graph,
+            self._origins,
+            {
+                shard: sealed_tensor(prefix)
+                for prefix, shards in self._shards.items()
+                for shard in shards
+            },
+        )
+        self._check_signatures()
+        self._kept, self.left_out = self._public_functions()
+        self._layouts: dict[str, Layout] = {}
+
+    def write(self, folder: pathlib.Path) -> None:
+        """Writes the new model into an empty folder."""
+        sealed = {}
+        parts = folder / "sealed"
+        parts.mkdir()
+        for i, (prefix, table) in enumerate(self._saved.items()):
+            sealed[prefix] = parts / str(i)
+            self._layouts[prefix] = seal(table, sealed[prefix], fingerprints_of)
+        gone = self._edit.keep(self._kept)
+        self._edit.convert(
+            {
+                sealed_tensor(prefix): self._stock_table(prefix)
+                for prefix in sealed
+            }
+        )
+        self._model.seal_objects(gone)
+        self._model.write(folder)
+        write_variables(self._source, folder, sealed)
+        shutil.rmtree(parts)
+        for name in _ASSETS:
+            if (self._source / name).is_dir():
+                shutil.copytree(self._source / name, folder / name)
+
+    def table_reports(self) -> tuple[TableReport, ...]:
+        """Returns the reports of the tables that `write` wrote."""
+        return tuple(
+            TableReport(
+                name=table_name(table.name),
+                num_rows=layout.num_rows,
+                key_dtype=table.key_dtype,
+                row_bytes=layout.element_bytes * layout.dim,
+                num_bytes=layout.num_bytes,
+            )
+            for table, layout in zip(
+                self._saved.values(), self._layouts.values(), strict=True
+            )
+        )
+
+    def _restored_shards(self) -> dict[str, list[str]]:
+        """Returns the nodes that create each table's shards, in their order.
+
+        The keys are the prefixes of the tables' tensors.
+        """
+        shards: dict[str, list[str]] = {}
+        for prefix, handles, _ in self._restores():
+            shards[prefix] = [min(tables) for tables in handles]
+        return shards
+
+    def _restores(self) -> Iterator[tuple[str, list[frozenset[str]], bool]]:
+        """Yields each table that a function restores.
+
+        That is the prefix of its tensors, the tables at each shard's handle,
+        and whether the table keeps the seed that the graph gives.
+        """
+        for name, function in self._library.items():
+            known = self._origins.of(name)
+            for node in function.node_def:
+                if node.op != _RESTORE or not known:
+                    continue
+                handles = [
+                    known[given.split(":")[0]] for given in node.input[:-1]
+                ]
+                first = 0
+                for prefix, count, keeps in zip(
+                    node.attr["tensor_names"].list.s,
+                    node.attr["shard_counts"].list.i,
+                    node.attr["keep_seeds"].list.b,
+                    strict=True,
+                ):
+                    shards = handles[first : first + count]
+                    yield prefix.decode(), shards, keeps
+                    first += count
+
+    def _bind_functions(self) -> None:
+        """Enters the tables that functions captured: their last arguments."""
+        nodes = {
+            number: node
+            for path, numbers in self._model.shards().items()
+            for number, node in zip(
+                numbers,
+                self._shards.get(f"{path}/.ATTRIBUTES", ()),
+                strict=False,
+            )
+        }
+        for name, bound in self._model.bound_inputs().items():
+            if name not in self._library or not bound:
+                continue
+            arguments = self._library[name].signature.input_arg
+            self._origins.enter(
+                name,
+                {
+                    argument.name: frozenset([nodes[number]])
+                    for argument, number in zip(
+                        arguments[len(arguments) - len(bound) :],
+                        bound,
+                        strict=True,
+                    )
+                    if number in nodes
+                },
+            )
+
+    def _saved_tables(self) -> dict[str, SavedTable]:
+        """Returns the tables in the files, by the prefixes of tensors."""
+        tables = {
+            table.columns["keys"].name.removesuffix("/keys"): table
+            for table in open_saved(self._source).values()
+            if "keys" in table.columns
+        }
+        missing = [prefix for prefix in self._shards if prefix not in tables]
+        if missing:
+            raise errors.CheckpointError(
+                f"'{self._source}' is damaged: its variables lack the tables "
+                f"{missing}."
+            )
+        return {prefix: tables[prefix] for prefix in self._shards}
+
+    def _initial_rows(self, shard: str, saved: SavedTable) -> InitialRows:
+        attributes = self._create[shard].attr
+        keeps_seed = any(
+            keeps and any(shard in tables for tables in handles)
+            for _, handles, keeps in self._restores()
+        )
+        seed = attributes["seed"].i
+        if saved.seed is not None and not keeps_seed:
+            seed = saved.seed
+        # tf.saved_model.save leaves out attributes that have their default.
+        kind = attributes["initializer"].s.decode() or "constant"
+        texts = attributes["initializer_args"].list.s or [b"0"]
+        arguments = [float(text) for text in texts]
+        if attributes["missing_value"].list.f:
+            kind = "constant"
+            arguments = list(attributes["missing_value"].list.f)
+        return InitialRows(
+            kind=kind,
+            arguments=arguments,
+            seed=seed,
+            dim=attributes["dim"].i,
+            dtype=tf.as_dtype(saved.dtype),
+        )
+
+    def _check_signatures(self) -> None:
+        signatures = self._model.signatures_of()
+        called = {
+            name for node in self._graph.node for name in functions_of(node)
+        }
+        for function in sorted(called):
+            obstacle = self._edit.obstacle(function)
+            if obstacle:
+                name = signatures.get(function, function)
+                raise errors.UnsupportedError(
+                    f"Signature '{name}' of '{self._source}' cannot run on "
+                    f"TensorFlow's ops: it calls {obstacle}. Export a model "
+                    "without this signature."
+                )
+
+    def _public_functions(self) -> tuple[set[str], dict[str, str]]:
+        """Returns the functions to keep, and why others are left out."""
+        left_out = {}
+        obstacles = {
+            name: self._edit.obstacle(name)
+            for name in self._model.bound_inputs()
+        }
+        for path, functions in self._model.public_functions().items():
+            reasons = [obstacles.get(name) for name in functions]
+            if any(reasons):
+                left_out[path] = next(r for r in reasons if r)
+        kept = {name for name, reason in obstacles.items() if not reason}
+        return kept, left_out
+
+    def _stock_table(self, prefix: str) -> StockTable:
+        saved = self._saved[prefix]
+        return StockTable(
+            name=saved.name,
+            tensor=sealed_tensor(prefix),
+            key_dtype=tf.as_dtype(saved.key_dtype),
+            value_dtype=tf.as_dtype(saved.dtype),
+            layout=self._layouts[prefix],
+            missing=self._missing[prefix],
+        )
+
+
+def _folder_bytes(folder: pathlib.Path) -> int:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sum(path.stat().st_size for path in files)
