@@ -21,6 +21,7 @@ from tfembed.estimator.exporters import (
     FinalExporter,
     LatestExporter,
 )
+from tfembed.estimator.keras_models import model_to_estimator
 from tfembed.estimator.run_config import RunConfig
 from tfembed.estimator.spec import EstimatorSpec, ModeKeys
 from tfembed.estimator.train_and_evaluate import (
@@ -64,6 +65,7 @@ __all__ = [
     "experimental",
     "export",
     "inputs",
+    "model_to_estimator",
     "train_and_evaluate",
 ]
 

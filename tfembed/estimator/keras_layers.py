@@ -148,6 +148,11 @@ def _is_of_another_graph(error: Exception) -> bool:
     )
 
 
+def _frames(op: tf.Operation) -> list[Any]:
+    """Returns where an op was made, innermost first; empty if imported."""
+    return list(op.traceback or ())[::-1]
+
+
 def _is_of_keras(filename: str, package: str = "keras") -> bool:
     keras: Any = sys.modules.get(package)
     folder = os.path.dirname(keras.__file__) if keras else ""  # noqa: PTH120
@@ -184,7 +189,7 @@ def _warn_of_updates(ops: Sequence[tf.Operation], train_op: Any) -> None:
 def _is_update_of_tf_keras(op: tf.Operation) -> bool:
     if not op.type.startswith(_WRITES) or not op.inputs:
         return False
-    for frame in reversed(list(op.traceback)):
+    for frame in _frames(op):
         if not frame.filename.startswith(_TENSORFLOW):
             return (
                 _is_of_keras(frame.filename, "tf_keras")
@@ -203,7 +208,7 @@ def _is_keras_write(op: tf.Operation) -> bool:
         return False
     if variable_behind(op.inputs[0]) is None:
         return False
-    for frame in reversed(list(op.traceback)):
+    for frame in _frames(op):
         if frame.name == "_init_from_args":
             return False
         if not frame.filename.startswith(_TENSORFLOW):
@@ -222,7 +227,7 @@ def _is_merged_write(op: tf.Operation) -> bool:
     variable = variable_behind(op.inputs[0])
     if variable is None or not _is_made_by_keras(variable):
         return False
-    if any(frame.name == "_init_from_args" for frame in op.traceback):
+    if any(frame.name == "_init_from_args" for frame in _frames(op)):
         return False
     trainable = {
         part.handle.op
@@ -236,7 +241,7 @@ def _is_merged_write(op: tf.Operation) -> bool:
 
 
 def _is_made_by_keras(variable: tf.Operation) -> bool:
-    for frame in reversed(list(variable.traceback)):
+    for frame in _frames(variable):
         if not frame.filename.startswith(_TENSORFLOW):
             return _is_of_keras(frame.filename)
     return False

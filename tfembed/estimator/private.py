@@ -20,7 +20,10 @@ import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.core.framework import attr_value_pb2, graph_pb2
-from tensorflow.core.protobuf import rewriter_config_pb2
+from tensorflow.core.protobuf import (
+    rewriter_config_pb2,
+    trackable_object_graph_pb2,
+)
 from tensorflow.core.protobuf.tpu import compilation_result_pb2, topology_pb2
 from tensorflow.python.framework import function, op_def_registry
 from tensorflow.python.ops import control_flow_ops, summary_ops_v2
@@ -94,9 +97,11 @@ ENDED_BY = {
     "initialize_too": "a public way to add to a Scaffold's init_op",
     "is_ref": "the end of reference variables",
     "iterator_saveable": "a public saveable of an iterator's resource",
+    "layers_of": "a public walk through the nested layers of a Keras model",
     "last_step": "a public attribute of StopAtStepHook",
     "mark_values": "public control flow contexts",
     "master_job": "public names of TensorFlow's TPU sessions",
+    "object_graph": "a public description of a checkpoint's objects",
     "op_def": "a public registry of ops",
     "outfeed_dequeue": "public infeed and outfeed ops",
     "outfeed_enqueue": "public infeed and outfeed ops",
@@ -231,6 +236,18 @@ def iterator_saveable(handle: Any, policy: str) -> Any:
 def add_train_op(builder: Any, train_op: Any) -> None:
     """Adds the op of a training step to a SavedModel's builder."""
     builder._add_train_op(train_op)
+
+
+def layers_of(model: Any) -> list[Any]:
+    """Returns a Keras model's layers, those inside of others too."""
+    return list(model._flatten_layers())
+
+
+def object_graph(serialized: bytes) -> Any:
+    """Parses the description of objects in a checkpoint."""
+    return trackable_object_graph_pb2.TrackableObjectGraph.FromString(
+        serialized
+    )
 
 
 # Keras 3's counters of names, and the variable that ops without a seed share.

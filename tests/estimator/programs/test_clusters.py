@@ -12,7 +12,7 @@ import tfembed.dynamic_embedding as de
 from tests.estimator import processes
 from tests.estimator.programs import counting
 from tests.servers import Servers
-from tfembed import errors
+from tfembed import errors, estimator
 from tfembed.estimator import tpu
 
 v1 = tf.compat.v1
@@ -61,6 +61,43 @@ def test_tables_on_servers_count_the_steps_of_all_workers(tmp_path):
     model.train(counting.input_fn, steps=1)  # Without any servers.
     for name, rows in counting.rows_of(model).items():
         np.testing.assert_array_equal(rows, before[name] - 1, err_msg=name)
+
+
+def _train_keras_model(folder):
+    """Trains a line through one point, whose loss all workers lower."""
+    import keras
+
+    model = keras.Sequential(
+        [keras.Input((1,)), keras.layers.Dense(1, name="line")], name="one"
+    )
+    model.compile(keras.optimizers.SGD(0.05), "mse")
+
+    def rows():
+        data = tf.data.Dataset.from_tensors(([[1.0]], [[3.0]]))
+        return data.repeat()
+
+    estimator.train_and_evaluate(
+        estimator.model_to_estimator(model, model_dir=folder),
+        estimator.TrainSpec(rows, max_steps=STEPS),
+        estimator.EvalSpec(rows, steps=1, throttle_secs=0, start_delay_secs=0),
+    )
+
+
+@pytest.mark.slow
+def test_a_keras_model_is_trained_by_all_workers_on_servers(tmp_path):
+    folder = str(tmp_path)
+    with processes.Cluster(_train_keras_model, folder) as cluster:
+        statuses = [
+            cluster.wait(job) for job in ("chief", "worker", "evaluator")
+        ]
+
+    assert statuses == [0, 0, 0]
+    saved = tf.train.load_checkpoint(folder)
+    assert saved.get_tensor("global_step") >= STEPS
+    line = saved.get_tensor("one/line/kernel") + saved.get_tensor(
+        "one/line/bias"
+    )
+    np.testing.assert_allclose(line, [[3.0]], rtol=1e-4)
 
 
 @pytest.fixture(name="in_cluster")
