@@ -538,13 +538,13 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         )
         shapes, is_other_size = self._shapes_of(per_replica)
         of_replicas = [one.replica for one in per_replica]
-        batches = []
+        entries = []
         for group in self._groups:
-            batches.append(group.read(training, per_replica, shapes))
+            entries.append(group.read(training, per_replica, shapes))
         engine = self._engine_or_new(shapes)
-        form = self._forms.number_of(name, engine.form_of(batches))
+        form = self._forms.number_of(name, engine.form_of(entries))
         step = self._forms.step(name, form)
-        engine.enqueue(step, batches)
+        engine.enqueue(step, entries)
         if is_other_size:
             self._other_shapes[step] = shapes
         else:

@@ -15,6 +15,7 @@ from proof.paper_tpu import paper_strategy
 from tfembed import errors
 from tfembed.embedding import replicas
 from tfembed.embedding.engines import choice as engine_choice
+from tfembed.embedding.engines.engine import Entry
 from tfembed.embedding.replicas import ReplicaInputs
 from tfembed.embedding.tpu import host_engine as tpu_host_engine
 
@@ -72,15 +73,11 @@ def test_replicas_train_as_the_oracle(threads, vocabulary, enqueues_inside):
         before = steps.Tables.of(embedding, IDS)
         if not enqueues_inside:
             engine = embedding._engine._engines[0][1]
-            engine.enqueue_inputs(
-                None,
-                True,
-                [
-                    ReplicaInputs(r, *map(tf.nest.flatten, shard.inputs()))
-                    for r, shard in enumerate(shards)
-                ],
-                embedding._shapes,
-            )
+            inputs = [
+                ReplicaInputs(r, *map(tf.nest.flatten, shard.inputs()))
+                for r, shard in enumerate(shards)
+            ]
+            engine.enqueue(None, Entry(True, inputs, embedding._shapes, {}))
         else:
             threads(lambda shard: embedding.enqueue(*shard.inputs()), shards)
         found = threads(lambda _: embedding.dequeue(), shards)

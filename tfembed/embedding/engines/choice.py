@@ -49,7 +49,7 @@ def missing(engine: str) -> str | None:
 
 
 def engine_class(engine: str) -> Any:
-    """Returns the class of an engine that is there."""
+    """Returns the class of an engine that is there, an `Engine`."""
     module, name = _CLASSES[engine]
     return getattr(importlib.import_module(module), name)
 

@@ -2,7 +2,8 @@
 
 An engine is constructed with (owner, plan, options, shapes): the trackable
 object that saves its tables, the plan of its features and tables, its
-EngineOptions, and the output shapes of its features.
+EngineOptions, and the output shapes of its features. A new engine is a class
+that has all of `Engine`, and a line in `engines/choice.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,25 @@ from tfembed.embedding.steps.batch_queue import Batch
 from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.steps.step_queue import QueueBound
 
-__all__ = ["Engine", "EngineOptions", "TakesInputs"]
+__all__ = ["Engine", "EngineOptions", "Entry"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A step's input, as one engine takes it.
+
+    Attributes:
+      training: whether apply_gradients follows.
+      inputs: each replica's tensors as users gave them.
+      shapes: the output shapes.
+      batches: by replica, the inputs as checked batches of ids; {} for an
+        engine that takes the users' tensors.
+    """
+
+    training: bool
+    inputs: Sequence[ReplicaInputs]
+    shapes: OutputShapes
+    batches: Mapping[int, Batch]
 
 
 class Engine(Protocol):
@@ -34,21 +53,36 @@ class Engine(Protocol):
     `replicas.THIS_REPLICA`.
 
     Attributes:
+      takes_inputs: whether it takes the users' tensors unchanged, and gradients
+        in the shape of the activations.
       tables: one HostTable per table of the plan.
     """
 
-    tables: Any
+    takes_inputs: ClassVar[bool]
 
-    def enqueue(
-        self,
-        name: StepName,
-        batches: Mapping[int, Batch],
-    ) -> None:
+    @property
+    def tables(self) -> list[HostTable]:
+        """One HostTable per table of the plan."""
+
+    def hands_on_at_trace(self) -> bool:
+        """Whether the function that is traced passes batches on by itself.
+
+        Then the three calls of a step are a part of it, and no queue has its
+        batches.
+        """
+
+    def enqueue(self, name: StepName, entry: Entry) -> None:
         """Enqueues a batch for each replica.
 
         Raises:
           tfembed.errors.ArgumentError: the specs differ from earlier batches'.
         """
+
+    def waiting(self, replica: int, name: StepName) -> int:
+        """Counts the batches that wait for dequeue; eager only."""
+
+    def drop_idle(self, replica: int, name: StepName) -> None:
+        """Drops the dequeued batch, which needs no gradients; eager only."""
 
     def is_idle(self, name: StepName) -> bool:
         """Says whether a name has no pending batch and no function uses it.
@@ -95,6 +129,12 @@ class Engine(Protocol):
     def flush(self) -> None:
         """Applies the update that waits for the next step."""
 
+    def retrieve(self) -> None:
+        """Copies the current rows into `tables`; eager only."""
+
+    def load(self) -> None:
+        """Loads the rows of `tables` into the engine; eager only."""
+
     def reset(self) -> None:
         """Drops all pending batches; eager only."""
 
@@ -111,33 +151,6 @@ class Engine(Protocol):
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
         """Returns the most rounds of each exchange, by table names; eager."""
-
-
-class TakesInputs(Protocol):
-    """An engine whose enqueue takes the users' tensors unchanged.
-
-    It takes inputs instead of batches, and gradients in the shape of the
-    activations. A class is recognized by its method METHOD.
-    """
-
-    METHOD: ClassVar[str] = "enqueue_inputs"
-
-    tables: list[HostTable]
-
-    def enqueue_inputs(
-        self,
-        name: StepName,
-        training: bool,
-        per_replica: Sequence[ReplicaInputs],
-        shapes: OutputShapes,
-    ) -> None:
-        """Enqueues inputs; `shapes` are the output shapes."""
-
-    def retrieve(self) -> None:
-        """Copies the current rows into `tables`; eager only."""
-
-    def load(self) -> None:
-        """Loads the rows of `tables` into the engine; eager only."""
 
 
 _NONFINITE = ("skip", "refuse", "allow")

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfembed.checkpoint.held_variable import HeldVariable
 from tfembed.embedding.engines.choice import EngineChoices, engine_class
-from tfembed.embedding.engines.engine import Engine, TakesInputs
+from tfembed.embedding.engines.engine import Engine, EngineOptions, Entry
 from tfembed.embedding.features import inputs
 from tfembed.embedding.features.output_shapes import (
     OutputShapes,
@@ -59,8 +59,8 @@ class EngineGroup:
         training: bool,
         per_replica: Sequence[ReplicaInputs],
         shapes: OutputShapes,
-    ) -> tuple[Any, ...]:
-        """Reads and checks the arguments of the engine's enqueue but `name`.
+    ) -> Entry:
+        """Reads and checks this engine's part of a step's input.
 
         Args:
           training: whether apply_gradients follows.
@@ -81,15 +81,14 @@ class EngineGroup:
                 )
                 for one in per_replica
             ]
-        if self.takes_inputs:
-            return (training, own, own_shapes)
         batches = {}
-        for one in own:
-            batches[one.replica] = Batch(
-                training,
-                *inputs.read_batch(one.values, one.weights, own_shapes),
-            )
-        return (batches,)
+        if not self.takes_inputs:
+            for one in own:
+                batches[one.replica] = Batch(
+                    training,
+                    *inputs.read_batch(one.values, one.weights, own_shapes),
+                )
+        return Entry(training, own, own_shapes, batches)
 
 
 def engine_groups(
@@ -108,7 +107,7 @@ def engine_groups(
         )
         # On a TPU's host the engine is called from inside of the TPU's step.
         engine = _ON_TPU.get(name, name) if choices.on_tpu else name
-        takes_inputs = hasattr(engine_class(engine), TakesInputs.METHOD)
+        takes_inputs = engine_class(engine).takes_inputs
         has_all = len(names) == 1
         found.append(
             EngineGroup(engine, features, tables, takes_inputs, has_all)
@@ -132,11 +131,11 @@ class EngineRouter:
         owner: Any,
         plan: EmbeddingPlan,
         groups: Sequence[EngineGroup],
-        options: Any,
+        options: EngineOptions,
         shapes: OutputShapes,
     ) -> None:
         self._plan = plan
-        self._engines: list[tuple[EngineGroup, Any]] = [
+        self._engines: list[tuple[EngineGroup, Engine]] = [
             (
                 group,
                 engine_class(group.engine)(
@@ -157,20 +156,20 @@ class EngineRouter:
             found.update(zip(group.tables, engine.tables, strict=True))
         return [found[i] for i in range(len(found))]
 
-    def form_of(self, batches: Sequence[tuple[Any, ...]]) -> Hashable:
+    def form_of(self, entries: Sequence[Entry]) -> Hashable:
         """Returns the form of a batch; all batches of a queue have one form."""
         return tuple(
             [
-                None
-                if group.takes_inputs
-                else tuple(next(iter(own[0].values())).specs)
-                for (group, _), own in zip(self._engines, batches, strict=True)
+                tuple(next(iter(entry.batches.values())).specs)
+                if entry.batches
+                else None
+                for entry in entries
             ]
         )
 
     def waiting(self, replica: int, step: StepName) -> int:
         """Counts batches that wait for dequeue; eager, for host engines."""
-        return int(self._engines[0][1].waiting(replica, step))
+        return self._engines[0][1].waiting(replica, step)
 
     def drop_idle(self, replica: int, step: StepName) -> None:
         """Drops the dequeued batch; raises if it needs gradients."""
@@ -180,28 +179,21 @@ class EngineRouter:
     def forget(self, steps: Sequence[StepName]) -> bool:
         """Frees the queues of steps if all are idle; returns whether; eager."""
         engines = [engine for _, engine in self._engines]
-        if any(group.takes_inputs for group, _ in self._engines) or not all(
-            one.is_idle(step) for one in engines for step in steps
-        ):
+        if not all(one.is_idle(step) for one in engines for step in steps):
             return False
         for one in engines:
             for step in steps:
                 one.forget(step)
         return True
 
-    def enqueue(
-        self, name: StepName, batches: Sequence[tuple[Any, ...]]
-    ) -> None:
+    def enqueue(self, name: StepName, entries: Sequence[Entry]) -> None:
         """Enqueues the results of each `EngineGroup.read` for a batch.
 
         Raises:
           tfembed.errors.ArgumentError: the specs differ from earlier batches'.
         """
-        for (group, engine), own in zip(self._engines, batches, strict=True):
-            if group.takes_inputs:
-                engine.enqueue_inputs(name, *own)
-            else:
-                engine.enqueue(name, *own)
+        for (_, engine), entry in zip(self._engines, entries, strict=True):
+            engine.enqueue(name, entry)
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
         """Returns each feature's activations for the oldest batch."""
@@ -292,15 +284,13 @@ class EngineRouter:
 
     def retrieve(self) -> None:
         """Copies the current rows into `tables`, after `flush`; eager only."""
-        for group, engine in self._engines:
-            if group.takes_inputs:
-                engine.retrieve()
+        for _, engine in self._engines:
+            engine.retrieve()
 
     def load(self) -> None:
         """Loads the rows of `tables` into the engines; eager only."""
-        for group, engine in self._engines:
-            if group.takes_inputs:
-                engine.load()
+        for _, engine in self._engines:
+            engine.load()
 
     def reset(self) -> None:
         """Drops all pending batches; eager only."""
@@ -312,8 +302,7 @@ class EngineRouter:
         """Returns the resources that functions capture, besides the tables."""
         return [
             resource
-            for group, engine in self._engines
-            if not group.takes_inputs
+            for _, engine in self._engines
             for resource in engine.resources
         ]
 
@@ -322,8 +311,7 @@ class EngineRouter:
         """Returns the variables of static tables that ops take as handles."""
         return [
             held
-            for group, engine in self._engines
-            if not group.takes_inputs
+            for _, engine in self._engines
             for held in engine.held_variables
         ]
 

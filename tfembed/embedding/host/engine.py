@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -13,7 +13,7 @@ from tfembed import errors, ops
 from tfembed.checkpoint.held_variable import HeldVariable
 from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding import private
-from tfembed.embedding.engines.engine import EngineOptions
+from tfembed.embedding.engines.engine import EngineOptions, Entry
 from tfembed.embedding.features import inputs
 from tfembed.embedding.features.inputs import InputSpec, lookup_plans
 from tfembed.embedding.features.output_shapes import OutputShapes
@@ -228,6 +228,8 @@ class QueuedEngine(abc.ABC):
       tables: one HostTable per table of the plan.
     """
 
+    takes_inputs: ClassVar[bool] = False
+
     def __init__(
         self,
         owner: Any,
@@ -309,26 +311,27 @@ class QueuedEngine(abc.ABC):
           tfembed.errors.StateError: a table has no optimizer.
         """
 
-    def enqueue(
-        self,
-        name: StepName,
-        batches: Mapping[int, Batch],
-    ) -> None:
+    def hands_on_at_trace(self) -> bool:
+        """As Engine's: in functions that XLA compiles for this engine."""
+        return self._traced is not None and traced_for_xla()
+
+    def enqueue(self, name: StepName, entry: Entry) -> None:
         """Enqueues batches for later calls of `dequeue` with the same name.
 
         Args:
           name: the step's name, which pairs the calls.
-          batches: the batches by replica.
+          entry: the batches by replica.
 
         Raises:
           tfembed.errors.ArgumentError: the specs differ from earlier batches'.
             Nothing is enqueued.
         """
-        self._check_batches(batches)
-        self._steps.settle_specs(name, batches.values())
-        for replica, batch in batches.items():
-            if self._traced is not None and traced_for_xla():
-                self._traced.queue(name).put(batch)
+        self._check_batches(entry.batches)
+        self._steps.settle_specs(name, entry.batches.values())
+        traced = self._traced if self.hands_on_at_trace() else None
+        for replica, batch in entry.batches.items():
+            if traced is not None:
+                traced.queue(name).put(batch)
             else:
                 self._steps.queue(replica, name).put(batch)
 
@@ -368,7 +371,7 @@ class QueuedEngine(abc.ABC):
           tf.errors.InvalidArgumentError: when it runs: the queue is empty, or
             an id cannot be in its table.
         """
-        if self._traced is not None and traced_for_xla():
+        if self._traced is not None and self.hands_on_at_trace():
             self._steps.specs(name)  # Raises.
             found = self._look_up(name, self._traced.queue(name).take())
             return [tf.stop_gradient(one) for one in found]
@@ -409,7 +412,7 @@ class QueuedEngine(abc.ABC):
         """
         rates = self.rates()
         name = self._steps.one_of(names)
-        if self._traced is not None and traced_for_xla():
+        if self._traced is not None and self.hands_on_at_trace():
             features = self._traced.queue(name).finish().features
             (own,) = gradients  # This replica's gradients.
             self.update(features, self._plans(name), own, rates)
@@ -445,6 +448,12 @@ class QueuedEngine(abc.ABC):
     def flush(self) -> None:
         """Applies the updates that wait for the next step."""
         self._steps.flush(self._update)
+
+    def retrieve(self) -> None:  # noqa: B027 - nothing to do for all
+        """Does nothing: `tables` have the current rows."""
+
+    def load(self) -> None:  # noqa: B027 - nothing to do for all
+        """Does nothing: `tables` have the current rows."""
 
     def _note(
         self, nonfinite: tf.Tensor, asked: frozenset[int] | None = None
@@ -511,6 +520,10 @@ class QueuedEngine(abc.ABC):
             *self._steps.resources,
             *self._lookup_resources(),
         ]
+
+    @abc.abstractmethod
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """Returns the most rounds of each exchange, by table names; eager."""
 
     @property
     @abc.abstractmethod

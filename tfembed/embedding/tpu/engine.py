@@ -8,18 +8,20 @@ and values equal those of every other engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.checkpoint.held_variable import HeldVariable
 from tfembed.embedding import private
-from tfembed.embedding.engines.engine import EngineOptions
+from tfembed.embedding.engines.engine import EngineOptions, Entry
+from tfembed.embedding.features.inputs import InputSpec
 from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.host.tables import HostTable, TableSize
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.private import Untracked
-from tfembed.embedding.replicas import ReplicaInputs, cores_of
+from tfembed.embedding.replicas import cores_of
 from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.tpu.tensorflow_configs import tensorflow_features
 
@@ -77,6 +79,9 @@ class TpuEngine:
       RuntimeError: (of TensorFlow) the TPU is set up for another object.
     """
 
+    takes_inputs: ClassVar[bool] = True
+    tables: list[HostTable]
+
     def __init__(
         self,
         owner: Any,
@@ -101,13 +106,11 @@ class TpuEngine:
             for config in plan.tables
         ]
 
-    def enqueue_inputs(
-        self,
-        name: StepName,
-        training: bool,
-        per_replica: Sequence[ReplicaInputs],
-        shapes: OutputShapes,
-    ) -> None:
+    def hands_on_at_trace(self) -> bool:
+        """Returns False: the hardware has the batches."""
+        return False
+
+    def enqueue(self, name: StepName, entry: Entry) -> None:
         """Enqueues inputs.
 
         Raises:
@@ -115,16 +118,38 @@ class TpuEngine:
             not a direct argument of the function; an input on a TPU; weights
             that do not fit.
         """
-        del shapes
-        for one in per_replica:
+        for one in entry.inputs:
             weights = one.weights
             self._theirs.enqueue(
                 one.values,
                 None if all(w is None for w in weights) else weights,
-                training,
+                entry.training,
                 name,
                 one.device,
             )
+
+    def waiting(self, replica: int, name: StepName) -> int:
+        """Raises UnsupportedError: the hardware does not count."""
+        raise errors.UnsupportedError(
+            "The TPU's embedding engine does not say how many batches wait. "
+            "Give all batches of a name one batch size."
+        )
+
+    def drop_idle(self, replica: int, name: StepName) -> None:
+        """Does nothing: the hardware keeps no batch without gradients."""
+
+    def is_idle(self, name: StepName) -> bool:
+        """Returns False: the hardware does not say what waits."""
+        return False
+
+    def forget(self, name: StepName) -> None:
+        """Does nothing: no queue is here."""
+
+    def specs(self, name: StepName) -> list[InputSpec]:
+        """Raises UnsupportedError: the inputs are TensorFlow's to read."""
+        raise errors.UnsupportedError(
+            f"The inputs of step {name!r} went to the TPU unread."
+        )
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
         """Returns each feature's activations."""
@@ -184,6 +209,16 @@ class TpuEngine:
     ) -> None:
         """Raises UnsupportedError, as `look_up`."""
         self.look_up(features, plans)
+
+    @property
+    def resources(self) -> list[Any]:
+        """Returns []: functions capture the hardware's own."""
+        return []
+
+    @property
+    def held_variables(self) -> list[HeldVariable]:
+        """Returns []: no op of ours takes these variables."""
+        return []
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
         """Returns {}: the hardware's exchanges are not known here."""

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
 from tfembed import errors, ops
-from tfembed.embedding.engines.engine import EngineOptions
+from tfembed.checkpoint.held_variable import HeldVariable
+from tfembed.embedding.engines.engine import EngineOptions, Entry
 from tfembed.embedding.features import inputs
 from tfembed.embedding.features.inputs import InputSpec, lookup_plans
 from tfembed.embedding.features.output_shapes import OutputShapes, with_shape
@@ -49,6 +50,8 @@ class TpuHostEngine:
     Raises:
       tfembed.errors.UnsupportedError: pipelined options.
     """
+
+    takes_inputs: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -82,13 +85,11 @@ class TpuHostEngine:
         """The HostTables, one per table of the plan."""
         return self._engine.tables
 
-    def enqueue_inputs(
-        self,
-        name: StepName,
-        training: bool,
-        per_replica: Sequence[ReplicaInputs],
-        shapes: OutputShapes,
-    ) -> None:
+    def hands_on_at_trace(self) -> bool:
+        """Returns False: batches wait on the host."""
+        return False
+
+    def enqueue(self, name: StepName, entry: Entry) -> None:
         """Enqueues inputs.
 
         Raises:
@@ -97,14 +98,29 @@ class TpuHostEngine:
 
         def put(one: ReplicaInputs) -> Any:
             batch = Batch(
-                training,
-                *inputs.read_batch(one.values, one.weights, shapes),
+                entry.training,
+                *inputs.read_batch(one.values, one.weights, entry.shapes),
             )
             self._steps.settle_specs(name, [batch])
             return self._queue(one.replica, name).put(batch)
 
-        for one in per_replica:
+        for one in entry.inputs:
             self._on_host(put, one)
+
+    def waiting(self, replica: int, name: StepName) -> int:
+        """Counts the batches that wait for dequeue; eager only."""
+        return int(self._steps.queue(replica, name).size())
+
+    def drop_idle(self, replica: int, name: StepName) -> None:
+        """Drops the dequeued batch, which needs no gradients; eager only."""
+        self._steps.queue(replica, name).drop_idle()
+
+    def is_idle(self, name: StepName) -> bool:
+        """Returns False: a TPU's step may be on its way to the queues."""
+        return False
+
+    def forget(self, name: StepName) -> None:
+        """Does nothing: no name is idle."""
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
         """Returns each feature's activations for the oldest batch."""
@@ -199,6 +215,16 @@ class TpuHostEngine:
     def specs(self, name: StepName) -> list[InputSpec]:
         """Returns the InputSpec of each feature enqueued under `name`."""
         return self._steps.specs(name)
+
+    @property
+    def resources(self) -> list[Any]:
+        """Returns []: functions of a TPU reach the host by its ops."""
+        return []
+
+    @property
+    def held_variables(self) -> list[HeldVariable]:
+        """Returns []: functions of a TPU capture no handle of the host."""
+        return []
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
         """Returns {}: there is no exchange."""
