@@ -22,6 +22,7 @@ namespace tfembed {
 namespace {
 
 using ::tensorflow::DEVICE_CPU;
+using ::tensorflow::KernelDefBuilder;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
@@ -137,12 +138,13 @@ class CrossReplicaSumOp : public MeetingKernel {
   }
 };
 
-#define TFEMBED_REGISTER_SUM(T)                        \
-  REGISTER_KERNEL_BUILDER(Name("CrossReplicaSum")      \
-                              .Device(DEVICE_CPU)      \
-                              .Priority(-1)            \
-                              .TypeConstraint<T>("T"), \
-                          CrossReplicaSumOp<T>)
+// Of an op of TensorFlow's own, which may get a kernel there too.
+#define TFEMBED_REPLICA_KERNEL(op) \
+  KernelDefBuilder(op).Device(DEVICE_CPU).Priority(-1)
+#define TFEMBED_REGISTER_SUM(T)                                         \
+  TFEMBED_REGISTER_KERNEL(                                              \
+      TFEMBED_REPLICA_KERNEL("CrossReplicaSum").TypeConstraint<T>("T"), \
+      CrossReplicaSumOp<T>)
 
 TFEMBED_REGISTER_SUM(Eigen::half);
 TFEMBED_REGISTER_SUM(tensorflow::bfloat16);
@@ -250,8 +252,7 @@ class AllToAllOp : public MeetingKernel {
   int64_t count_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("AllToAll").Device(DEVICE_CPU).Priority(-1),
-                        AllToAllOp);
+TFEMBED_REGISTER_KERNEL(TFEMBED_REPLICA_KERNEL("AllToAll"), AllToAllOp);
 
 // A pair's target gets the source's tensor; who is no target gets zeros.
 class CollectivePermuteOp : public MeetingKernel {
@@ -305,9 +306,8 @@ class CollectivePermuteOp : public MeetingKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("CollectivePermute").Device(DEVICE_CPU).Priority(-1),
-    CollectivePermuteOp);
+TFEMBED_REGISTER_KERNEL(TFEMBED_REPLICA_KERNEL("CollectivePermute"),
+                        CollectivePermuteOp);
 
 }  // namespace
 }  // namespace tfembed

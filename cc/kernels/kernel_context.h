@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "cc/core/support/executor.h"
 #include "tensorflow/core/framework/device_base.h"
+#include "tensorflow/core/framework/kernel_def_builder.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/types.h"
@@ -75,12 +76,42 @@ class WithinMemory : public Kernel {
   }
 };
 
-// Registers a class as the CPU's kernel of the op "Tfembed>name". All kernels
-// that are not asynchronous are registered so.
-#define TFEMBED_KERNEL(name, ...)                              \
-  REGISTER_KERNEL_BUILDER(                                     \
-      Name("Tfembed>" #name).Device(::tensorflow::DEVICE_CPU), \
-      ::tfembed::WithinMemory<__VA_ARGS__>)
+// Makes a kernel, whose construction fails where it is refused memory.
+template <class Kernel>
+tensorflow::OpKernel* MakeKernel(
+    tensorflow::OpKernelConstruction* construction) {
+  try {
+    return new Kernel(construction);
+  } catch (const std::bad_alloc&) {
+    construction->SetStatus(
+        absl::Status(absl::StatusCode::kResourceExhausted, ""));
+    return nullptr;
+  }
+}
+
+// REGISTER_KERNEL_BUILDER of a KernelDefBuilder and a class, by MakeKernel. All
+// kernels are registered so.
+#define TFEMBED_REGISTER_KERNEL(builder, ...) \
+  TFEMBED_REGISTER_KERNEL_1(__COUNTER__, builder, __VA_ARGS__)
+#define TFEMBED_REGISTER_KERNEL_1(number, builder, ...) \
+  TFEMBED_REGISTER_KERNEL_2(number, builder, __VA_ARGS__)
+#define TFEMBED_REGISTER_KERNEL_2(number, builder, ...)        \
+  static const ::tensorflow::kernel_factory::OpKernelRegistrar \
+      tfembed_kernel_##number((builder).Build(), #__VA_ARGS__, \
+                              &::tfembed::MakeKernel<__VA_ARGS__>)
+
+// Registers a class as the CPU's kernel of the op "Tfembed>name"; its Compute
+// may be refused memory.
+#define TFEMBED_KERNEL(name, ...)                                          \
+  TFEMBED_REGISTER_KERNEL(::tensorflow::KernelDefBuilder("Tfembed>" #name) \
+                              .Device(::tensorflow::DEVICE_CPU),           \
+                          ::tfembed::WithinMemory<__VA_ARGS__>)
+
+// The same of an asynchronous kernel, which sees to that itself.
+#define TFEMBED_ASYNC_KERNEL(name, ...)                                    \
+  TFEMBED_REGISTER_KERNEL(::tensorflow::KernelDefBuilder("Tfembed>" #name) \
+                              .Device(::tensorflow::DEVICE_CPU),           \
+                          __VA_ARGS__)
 
 // OpKernelContext::allocate_output for the rows of a batch. Large outputs for
 // the CPU come from a pool (core/support/block_pool.h) on huge pages: malloc

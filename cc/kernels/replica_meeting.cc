@@ -4,11 +4,13 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <new>
 #include <tuple>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "cc/core/support/mutex.h"
+#include "cc/kernels/kernel_context.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/platform/env.h"
 
@@ -102,12 +104,44 @@ class Meetings {
 constexpr int64_t kMicrosToLetTheCauseBeFirst = 50000;
 
 void EndCancelled(const MeetingCallPtr& call) {
-  tensorflow::Env::Default()->SchedClosureAfter(
-      kMicrosToLetTheCauseBeFirst, [call] {
-        call->context->SetStatus(absl::CancelledError(
-            "The step was cancelled while replicas waited for one another."));
-        call->done();
-      });
+  const auto end = [call] {
+    call->context->SetStatus(absl::CancelledError(
+        "The step was cancelled while replicas waited for one another."));
+    call->done();
+  };
+  try {
+    tensorflow::Env::Default()->SchedClosureAfter(kMicrosToLetTheCauseBeFirst,
+                                                  end);
+  } catch (const std::bad_alloc&) {
+    end();
+  }
+}
+
+// Joins a call to its meeting, or ends the call where it was cancelled; all
+// calls of the meeting once that is complete. Where it throws, the call is in
+// no meeting.
+void Meet(const MeetingKey& key, int64_t replicas, int64_t replica,
+          const MeetingCallPtr& call, Meetings::Calls* complete) {
+  // The callback comes first: a call in a meeting may be done, and the step's
+  // manager gone, at any moment.
+  CancellationManager* const manager = call->manager;
+  if (manager != nullptr) {
+    call->token = manager->get_cancellation_token();
+    if (!manager->RegisterCallback(call->token, [key, call, replica] {
+          if (Meetings::Get().Leave(key, replica, call)) EndCancelled(call);
+        })) {
+      EndCancelled(call);
+      return;
+    }
+  }
+  bool joined = false;
+  try {
+    joined = Meetings::Get().Join(key, replicas, replica, call, complete);
+  } catch (const std::bad_alloc&) {
+    if (manager != nullptr) manager->DeregisterCallback(call->token);
+    throw;
+  }
+  if (!joined) EndCancelled(call);
 }
 
 }  // namespace
@@ -124,43 +158,41 @@ MeetingKernel::MeetingKernel(tensorflow::OpKernelConstruction* construction)
               absl::InvalidArgumentError("The replica is not among them all."));
 }
 
+absl::Status MeetingKernel::ComputeWithinMemory(Contexts replicas) const {
+  try {
+    return Compute(replicas);
+  } catch (const std::bad_alloc&) {
+    return NoMemoryFor(*this);
+  }
+}
+
 void MeetingKernel::ComputeAsync(OpKernelContext* context, DoneCallback done) {
   if (replicas_ == 1) {
-    OP_REQUIRES_OK_ASYNC(context, Compute({&context, 1}), done);
+    OP_REQUIRES_OK_ASYNC(context, ComputeWithinMemory({&context, 1}), done);
     done();
     return;
   }
-  // Functions that are called, rather than inlined, have a step of their own,
-  // of a random negative number.
-  const MeetingKey key(std::max<int64_t>(context->step_id(), -1), key_,
-                       context->frame_iter().iter_id);
-  auto call = std::make_shared<MeetingCall>();
-  call->context = context;
-  call->done = std::move(done);
-  call->manager = context->cancellation_manager();
-  // The callback comes first: a call in a meeting may be done, and the step's
-  // manager gone, at any moment.
-  if (call->manager != nullptr) {
-    call->token = call->manager->get_cancellation_token();
-    if (!call->manager->RegisterCallback(
-            call->token, [key, call, replica = replica_] {
-              if (Meetings::Get().Leave(key, replica, call)) {
-                EndCancelled(call);
-              }
-            })) {
-      EndCancelled(call);
-      return;
-    }
-  }
+  std::vector<OpKernelContext*> contexts;
   Meetings::Calls calls;
-  if (!Meetings::Get().Join(key, replicas_, replica_, call, &calls)) {
-    EndCancelled(call);
+  try {
+    contexts.reserve(replicas_);
+    auto call = std::make_shared<MeetingCall>();
+    call->context = context;
+    call->done = done;
+    call->manager = context->cancellation_manager();
+    // Functions that are called, rather than inlined, have a step of their own,
+    // of a random negative number.
+    Meet({std::max<int64_t>(context->step_id(), -1), key_,
+          context->frame_iter().iter_id},
+         replicas_, replica_, call, &calls);
+  } catch (const std::bad_alloc&) {
+    context->SetStatus(NoMemoryFor(*this));
+    done();
     return;
   }
   if (calls.empty()) return;
-  std::vector<OpKernelContext*> contexts;
   for (const MeetingCallPtr& one : calls) contexts.push_back(one->context);
-  const absl::Status status = Compute(contexts);
+  const absl::Status status = ComputeWithinMemory(contexts);
   for (const MeetingCallPtr& one : calls) {
     if (one->manager != nullptr) one->manager->DeregisterCallback(one->token);
     if (!status.ok()) one->context->SetStatus(status);

@@ -39,6 +39,9 @@ class MeetingKernel : public tensorflow::AsyncOpKernel {
   virtual absl::Status Compute(Contexts replicas) const = 0;
 
  private:
+  // Compute, or ResourceExhausted where it is refused memory.
+  absl::Status ComputeWithinMemory(Contexts replicas) const;
+
   int64_t replicas_ = 1;
   int64_t replica_ = 0;
   std::string key_;

@@ -370,11 +370,9 @@ class StepFinishOp : public WaitingOp {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("Tfembed>StepPut").Device(DEVICE_CPU), StepPutOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>StepTake").Device(DEVICE_CPU),
-                        StepTakeOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>StepFinish").Device(DEVICE_CPU),
-                        StepFinishOp);
+TFEMBED_ASYNC_KERNEL(StepPut, StepPutOp);
+TFEMBED_ASYNC_KERNEL(StepTake, StepTakeOp);
+TFEMBED_ASYNC_KERNEL(StepFinish, StepFinishOp);
 
 class StepLookupOp : public LookupKernel {
  public:

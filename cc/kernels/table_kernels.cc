@@ -558,11 +558,18 @@ TFEMBED_KERNEL(TableWorth, TableWorthOp);
 TFEMBED_KERNEL(TableImportWaiting, TableImportWaitingOp);
 TFEMBED_KERNEL(TableUse, TableUseOp);
 
+// The rule whose slots a call is made for.
+absl::Status ReadRule(OpKernelConstruction* construction, SlotLayout* rule) {
+  TF_RETURN_IF_ERROR(construction->GetAttr("owner", &rule->owner));
+  return construction->GetAttr("slot_names", &rule->names);
+}
+
 class TableLookupTrainedOp : public OpKernel {
  public:
   explicit TableLookupTrainedOp(OpKernelConstruction* construction)
       : OpKernel(construction) {
     OP_REQUIRES_OK(construction, construction->GetAttr("width", &width_));
+    OP_REQUIRES_OK(construction, ReadRule(construction, &rule_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -577,13 +584,14 @@ class TableLookupTrainedOp : public OpKernel {
     OP_REQUIRES_OK(context, shape.AddDimWithStatus(width_));
     Tensor* rows;
     OP_REQUIRES_OK(context, AllocateRows(context, 0, shape, &rows));
-    OP_REQUIRES_OK(context, table->table()->LookupTrained(
-                                keys.span(), width_, rows->flat<float>().data(),
-                                &executor));
+    const absl::Status status = table->table()->LookupTrained(
+        keys.span(), {width_, &rule_}, rows->flat<float>().data(), &executor);
+    OP_REQUIRES_OK(context, NameTable(*table, status));
   }
 
  private:
   int64_t width_ = 0;
+  SlotLayout rule_;
 };
 
 class TableWriteTrainedOp : public OpKernel {
@@ -591,6 +599,7 @@ class TableWriteTrainedOp : public OpKernel {
   explicit TableWriteTrainedOp(OpKernelConstruction* construction)
       : OpKernel(construction) {
     OP_REQUIRES_OK(construction, construction->GetAttr("add", &add_));
+    OP_REQUIRES_OK(construction, ReadRule(construction, &rule_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -604,14 +613,16 @@ class TableWriteTrainedOp : public OpKernel {
     TfExecutor executor(context);
     KeyBatch batch;
     OP_REQUIRES_OK(context, batch.Read(*table, keys, NewKeys::kAdd, &executor));
-    OP_REQUIRES_OK(context, table->table()->WriteTrained(
-                                batch.span(), width, rows.flat<float>().data(),
-                                add_, &executor));
+    const absl::Status status = table->table()->WriteTrained(
+        batch.span(), {width, &rule_}, rows.flat<float>().data(), add_,
+        &executor);
     batch.ForgetStrays(*table->table());
+    OP_REQUIRES_OK(context, NameTable(*table, status));
   }
 
  private:
   bool add_ = false;
+  SlotLayout rule_;
 };
 
 TFEMBED_KERNEL(TableLookupTrained, TableLookupTrainedOp);

@@ -69,7 +69,7 @@ REGISTER_OP("Tfembed>TableSave")
     .Attr("shard_counts: list(int)")
     .Attr("with_slots: bool = true")
     .SetIsStateful()
-    .SetShapeFn(SaveShape)
+    .SetShapeFn(WithinMemory(SaveShape))
     .Doc(R"doc(
 Writes tables as one checkpoint bundle, `prefix`.index and .data-*. Table t,
 whose shards are the next `shard_counts[t]` of `tables`, becomes the tensors
@@ -90,7 +90,7 @@ REGISTER_OP("Tfembed>TableRestore")
     .Attr("deal_rows: list(bool)")
     .Attr("load_slots: list(bool)")
     .SetIsStateful()
-    .SetShapeFn(RestoreShape)
+    .SetShapeFn(WithinMemory(RestoreShape))
     .Doc(R"doc(
 Replaces the content of tables by that of the checkpoint `prefix`, saved from
 any number of shards. Everything is read and checked first; an error leaves all
@@ -123,7 +123,7 @@ REGISTER_OP("Tfembed>TableChoose")
     .Attr("N: int >= 1")
     .Attr("tensor_name: string")
     .SetIsStateful()
-    .SetShapeFn(ChooseShape)
+    .SetShapeFn(WithinMemory(ChooseShape))
     .Doc(R"doc(
 Says which rows of the saved table `tensor_name` stay where row i goes to
 `tables`[`shards`[i]], of bounded size: `stays` [n], those that eviction would keep
@@ -219,7 +219,7 @@ REGISTER_OP("Tfembed>TableSnapshot")
     .Attr(TFEMBED_KEYS_ATTR)
     .Attr(TFEMBED_VALUES_ATTR)
     .SetIsStateful()
-    .SetShapeFn(SnapshotShape)
+    .SetShapeFn(WithinMemory(SnapshotShape))
     .Doc(R"doc(
 Copies all shards of a table at one moment: all `keys` [n], shard after shard and
 in no particular order in each; their rows `values` [n, dim] and `slots` [n, floats
@@ -237,7 +237,7 @@ REGISTER_OP("Tfembed>TableImportNotes")
     .Input("kind: string")
     .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
-    .SetShapeFn(ImportNotesShape)
+    .SetShapeFn(WithinMemory(ImportNotesShape))
     .Doc(R"doc(
 Gives the rows of `keys` [n] the notes of a `Tfembed>TableSnapshot`, where the
 table's policy notes the same `kind`; else changes nothing. Keys without a row are
@@ -249,7 +249,7 @@ REGISTER_OP("Tfembed>TableImportCounters")
     .Input("counters: uint8")
     .Input("kind: string")
     .SetIsStateful()
-    .SetShapeFn(ImportCountersShape)
+    .SetShapeFn(WithinMemory(ImportCountersShape))
     .Doc(R"doc(
 Takes over the `counters` of a `Tfembed>TableSnapshot`, where the table's counters
 have the same `kind` and shape; else changes nothing.
@@ -284,7 +284,7 @@ REGISTER_OP("Tfembed>TableReadChunk")
     .Attr("tensor_name: string")
     .Attr("load_slots: bool = true")
     .SetIsStateful()
-    .SetShapeFn(ReadChunkShape)
+    .SetShapeFn(WithinMemory(ReadChunkShape))
     .Doc(R"doc(
 Reads chunk number `chunk` of a saved table as `table` would import it: `keys` [n],
 int32 ones widened, and `full_rows` as in `Tfembed>TableImport`. Slots that the
@@ -301,7 +301,7 @@ REGISTER_OP("Tfembed>TableReadWaiting")
     .Attr("Tkey: {int64, string} = DT_INT64")
     .Attr("tensor_name: string")
     .SetIsStateful()
-    .SetShapeFn(ReadWaitingShape)
+    .SetShapeFn(WithinMemory(ReadWaitingShape))
     .Doc(R"doc(
 Reads chunk number `chunk` of the keys [n] that waited for admission when the table
 was saved, and in how many steps each had been `seen` [n]. Where no key waited,
@@ -356,7 +356,7 @@ REGISTER_OP("Tfembed>TableSaveFiles")
     .Attr("owner: string = ''")
     .Attr("deal_by_low_bits: bool = false")
     .SetIsStateful()
-    .SetShapeFn(SaveFilesShape)
+    .SetShapeFn(WithinMemory(SaveFilesShape))
     .Doc(R"doc(
 Writes the shards `tables` as pairs of raw files in `folder`, `stems`[i]-keys
 and `stems`[i]-values, in place of files that are there or, with `append`, behind
@@ -379,7 +379,7 @@ REGISTER_OP("Tfembed>RowFilesCheck")
     .Attr("dim: int >= 0")
     .Attr("owner: string = ''")
     .SetIsStateful()
-    .SetShapeFn(CheckFilesShape)
+    .SetShapeFn(WithinMemory(CheckFilesShape))
     .Doc(R"doc(
 Finds the pairs of raw files `stems` [m] in `folder` and checks that each holds
 `dim` values for each of its keys and, where a manifest says so, is unchanged.
@@ -399,7 +399,7 @@ REGISTER_OP("Tfembed>RowFilesRead")
     .Attr("dim: int >= 0")
     .Attr("max_rows: int >= 1")
     .SetIsStateful()
-    .SetShapeFn(ReadFilesShape)
+    .SetShapeFn(WithinMemory(ReadFilesShape))
     .Doc(R"doc(
 Reads `keys` [n] and `values` [n, dim] of a pair of raw files that was checked,
 from the byte `offsets` [2] on; n is at most `max_rows` and 0 at the end.

@@ -2,6 +2,7 @@
 #define TFEMBED_OPS_SIGNATURES_H_
 
 #include <cstdint>
+#include <new>
 
 #include "absl/status/status.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -18,6 +19,20 @@
 #define TFEMBED_VALUES_ATTR "Tvalue: " TFEMBED_VALUE_DTYPES
 
 namespace tfembed {
+
+// A shape function that fails where the system refuses it memory: nobody above
+// it catches what it throws. Without words that takes none.
+template <class ShapeFn>
+auto WithinMemory(ShapeFn shape) {
+  return [shape](tensorflow::shape_inference::InferenceContext* context)
+             -> absl::Status {
+    try {
+      return shape(context);
+    } catch (const std::bad_alloc&) {
+      return absl::Status(absl::StatusCode::kResourceExhausted, "");
+    }
+  };
+}
 
 // Refuses a table handle, input `input`, that is no scalar.
 inline absl::Status CheckHandle(

@@ -136,7 +136,7 @@ REGISTER_OP("Tfembed>StepQueueCreate")
     .Attr("container: string = ''")
     .Attr("shared_name: string = ''")
     .SetIsStateful()
-    .SetShapeFn(CreateQueueShape)
+    .SetShapeFn(WithinMemory(CreateQueueShape))
     .Doc(R"doc(
 Makes the queue of one replica's batches: the enqueued ones, and the batch in
 flight between a lookup and its update. `label` [] names the queue in errors. While
@@ -152,7 +152,7 @@ REGISTER_OP("Tfembed>StepPut")
     .Input("parts: T")
     .Attr("T: " TFEMBED_PART_DTYPES)
     .SetIsStateful()
-    .SetShapeFn(QueueShape)
+    .SetShapeFn(WithinMemory(QueueShape))
     .Doc(R"doc(
 Enqueues a batch: bool [], whether the batch is for training, and its tensors.
 InvalidArgument where there is no room, and none comes in time.
@@ -163,7 +163,7 @@ REGISTER_OP("Tfembed>StepTake")
     .Output("parts: T")
     .Attr("T: " TFEMBED_PART_DTYPES)
     .SetIsStateful()
-    .SetShapeFn(PartsShape)
+    .SetShapeFn(WithinMemory(PartsShape))
     .Doc(R"doc(
 Removes the oldest enqueued batch, after StepDropIdle. InvalidArgument where the
 queue is empty.
@@ -172,7 +172,7 @@ queue is empty.
 REGISTER_OP("Tfembed>StepDropIdle")
     .Input("queue: resource")
     .SetIsStateful()
-    .SetShapeFn(QueueShape)
+    .SetShapeFn(WithinMemory(QueueShape))
     .Doc(R"doc(
 Forgets the batch in flight, if there is one. A batch that was enqueued for
 training stays, with InvalidArgument, unless the queue has `drops_unfinished`.
@@ -183,7 +183,7 @@ REGISTER_OP("Tfembed>StepHold")
     .Input("parts: T")
     .Attr("T: " TFEMBED_PART_DTYPES)
     .SetIsStateful()
-    .SetShapeFn(QueueShape)
+    .SetShapeFn(WithinMemory(QueueShape))
     .Doc(R"doc(
 Puts a batch in flight that StepTake has removed.
 )doc");
@@ -193,7 +193,7 @@ REGISTER_OP("Tfembed>StepFinish")
     .Output("parts: T")
     .Attr("T: " TFEMBED_PART_DTYPES)
     .SetIsStateful()
-    .SetShapeFn(PartsShape)
+    .SetShapeFn(WithinMemory(PartsShape))
     .Doc(R"doc(
 Removes the batch in flight. InvalidArgument where there is none, or where the
 batch was not enqueued for training.
@@ -203,7 +203,7 @@ REGISTER_OP("Tfembed>StepSizes")
     .Input("queue: resource")
     .Output("sizes: int32")
     .SetIsStateful()
-    .SetShapeFn(SizesShape)
+    .SetShapeFn(WithinMemory(SizesShape))
     .Doc(R"doc(
 Returns the number of enqueued batches, and of batches for training in flight.
 )doc");
@@ -211,7 +211,7 @@ Returns the number of enqueued batches, and of batches for training in flight.
 REGISTER_OP("Tfembed>StepClear")
     .Input("queue: resource")
     .SetIsStateful()
-    .SetShapeFn(QueueShape)
+    .SetShapeFn(WithinMemory(QueueShape))
     .Doc(R"doc(
 Forgets all batches.
 )doc");
@@ -222,7 +222,7 @@ REGISTER_OP("Tfembed>StepLookup")
     .Output("activations: F * float") TFEMBED_FEATURE_ATTRS
     .Attr("batch_sizes: list(int) >= 1")
     .SetIsStateful()
-    .SetShapeFn(StepLookupShape)
+    .SetShapeFn(WithinMemory(StepLookupShape))
     .Doc(R"doc(
 Does StepTake, GroupedLookup of the batch, and StepHold where the lookup did not
 fail. A batch that cannot be looked up is lost. After its first tensor, a batch has
@@ -247,7 +247,7 @@ REGISTER_OP("Tfembed>StepUpdate")
     .Attr("norm_limits: list(float) = []")
     .Attr("norm_groups: list(int) = []")
     .SetIsStateful()
-    .SetShapeFn(StepUpdateShape)
+    .SetShapeFn(WithinMemory(StepUpdateShape))
     .Doc(R"doc(
 Does StepFinish of all queues, then GroupedUpdate with their batches: the features
 of the first queue's batch, then the features of the next one's, and so on.
@@ -416,7 +416,7 @@ absl::Status GroupedUpdateShape(InferenceContext* context) {
 REGISTER_OP("Tfembed>GroupedLookup")
     .Input("tables: T * resource") TFEMBED_FEATURE_INPUTS
     .Output("activations: F * float") TFEMBED_FEATURE_ATTRS.SetIsStateful()
-    .SetShapeFn(GroupedLookupShape)
+    .SetShapeFn(WithinMemory(GroupedLookupShape))
     .Doc(R"doc(
 Looks up and combines the ids of all features. `tables` are tf.Variables
 [vocabulary, dim] or tables of TableCreate. A feature has `ids` [n], strings where
@@ -433,7 +433,7 @@ REGISTER_OP("Tfembed>GroupedLookupGradient")
     .Output("sums: T * float") TFEMBED_FEATURE_ATTRS
     .Attr("Tdistinct: list({int64, string}) >= 1")
     .SetIsStateful()
-    .SetShapeFn(GroupedGradientShape)
+    .SetShapeFn(WithinMemory(GroupedGradientShape))
     .Doc(R"doc(
 Returns the gradient of GroupedLookup for each table: its distinct ids, integers
 ascending, strings in the order in which they first come, and the sum
@@ -456,7 +456,7 @@ REGISTER_OP("Tfembed>GroupedUpdate")
     .Attr("norm_limits: list(float) = []")
     .Attr("norm_groups: list(int) = []")
     .SetIsStateful()
-    .SetShapeFn(GroupedUpdateShape)
+    .SetShapeFn(WithinMemory(GroupedUpdateShape))
     .Doc(R"doc(
 Sums the gradients of each distinct id over all features of its table and
 applies the table's rule once to its row and slots. `rules` has a line for each
@@ -490,7 +490,7 @@ REGISTER_OP("Tfembed>SplitAligned")
     .Input("sizes: int64")
     .Output("parts: N * int64")
     .Attr("N: int >= 1")
-    .SetShapeFn(SplitAlignedShape)
+    .SetShapeFn(WithinMemory(SplitAlignedShape))
     .Doc(R"doc(
 Splits `values` [n] into `parts` [sizes[i]]. Each part begins where the part before
 ends, or at the next multiple of 8 values. So all parts are aligned as TensorFlow wants
@@ -517,7 +517,7 @@ REGISTER_OP("Tfembed>TrainableRows")
     .Output("trainable_rows: float")
     .Attr("Tkey: {int64, string} = DT_INT64")
     .SetIsStateful()
-    .SetShapeFn(TrainableRowsShape)
+    .SetShapeFn(WithinMemory(TrainableRowsShape))
     .Doc(R"doc(
 Hands `rows` [..., dim], looked up for `keys` [...], on unchanged. Its gradient
 goes to `anchor`, any resource handle, as IndexedSlices of the keys.
@@ -529,7 +529,7 @@ REGISTER_OP("Tfembed>TrainableRowsOf")
     .Input("rows: float")
     .Output("trainable_rows: float")
     .Attr("Tkey: {int64, string} = DT_INT64")
-    .SetShapeFn(TrainableRowsOfShape)
+    .SetShapeFn(WithinMemory(TrainableRowsOfShape))
     .Doc(R"doc(
 Does the same as TrainableRows with a variable's value, of any dtype, as `anchor`.
 So the gradient goes to that variable, which freezing can turn into a constant.
@@ -585,7 +585,7 @@ REGISTER_OP("Tfembed>ExchangeLookup")
     .Output("rounds: int32")
     .Attr("replicas: int >= 1")
     .Attr("buffer: int >= 1")
-    .SetShapeFn(ExchangeLookupShape)
+    .SetShapeFn(WithinMemory(ExchangeLookupShape))
     .Doc(R"doc(
 Looks up the rows [n, width] of `ids` [n]: id i is row i / replicas of `shard` [rows, width] on
 replica i % replicas. An id outside of [0, replicas * rows) gives zeros. Each
@@ -610,7 +610,7 @@ REGISTER_OP("Tfembed>ExchangeUpdate")
     .Attr("buffer: int >= 1")
     .Attr("nonfinite: {'skip', 'allow'} = 'skip'")
     .Attr("portable: bool = false")
-    .SetShapeFn(ExchangeUpdateShape)
+    .SetShapeFn(WithinMemory(ExchangeUpdateShape))
     .Doc(R"doc(
 Sums `gradients` [n, width] of each distinct id of `ids` [n] over all replicas and
 applies `rule` once to its row of `values` [rows, width] and of `slots`, [rows,

@@ -113,7 +113,7 @@ REGISTER_OP("Tfembed>TableCreate")
     .Attr("container: string = ''")
     .Attr("shared_name: string = ''")
     .SetIsStateful()
-    .SetShapeFn(CreateShape)
+    .SetShapeFn(WithinMemory(CreateShape))
     .Doc(R"doc(
 Makes an empty table of keys and rows of `dim` numbers. `initializer_args` are
 numbers as text, which is exact for doubles.
@@ -143,7 +143,7 @@ REGISTER_OP("Tfembed>TableCreateV2")
     .Attr("missing_value: list(float) = []")
     .Attr("stochastic_rounding: bool = false")
     .SetIsStateful()
-    .SetShapeFn(CreateShape)
+    .SetShapeFn(WithinMemory(CreateShape))
     .Doc(R"doc(
 Makes a table as TableCreate does without a `shared_name`, for eager execution,
 which keeps a kernel of some 40 KB for each value of an attribute, for ever. So
@@ -159,7 +159,7 @@ REGISTER_OP("Tfembed>TableLookup")
     .Attr(TFEMBED_KEYS_ATTR)
     .Attr(TFEMBED_VALUES_ATTR)
     .SetIsStateful()
-    .SetShapeFn(LookupShape)
+    .SetShapeFn(WithinMemory(LookupShape))
     .Doc(R"doc(
 Looks up the rows of `keys` [...] as `values` [..., dim]. A missing key reads its
 initial row, and is not inserted. `exists` [...] tells which keys are in the table.
@@ -172,7 +172,7 @@ REGISTER_OP("Tfembed>TableUpsert")
     .Attr(TFEMBED_KEYS_ATTR)
     .Attr(TFEMBED_VALUES_ATTR)
     .SetIsStateful()
-    .SetShapeFn(UpsertShape)
+    .SetShapeFn(WithinMemory(UpsertShape))
     .Doc(R"doc(
 Writes `values` [..., dim] as the rows of `keys` [...], and inserts missing keys.
 The last row of a repeated key stays.
@@ -188,7 +188,7 @@ REGISTER_OP("Tfembed>TableAccum")
     .Attr(TFEMBED_KEYS_ATTR)
     .Attr(TFEMBED_VALUES_ATTR)
     .SetIsStateful()
-    .SetShapeFn(AccumShape)
+    .SetShapeFn(WithinMemory(AccumShape))
     .Doc(R"doc(
 Adds to the rows of keys that exist as `exists` says, inserts the rows of keys
 that do not exist as `exists` says, and leaves all others alone: somebody inserted
@@ -201,7 +201,7 @@ REGISTER_OP("Tfembed>TableRemove")
     .Input("keys: Tkey")
     .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
-    .SetShapeFn(HandleShape)
+    .SetShapeFn(WithinMemory(HandleShape))
     .Doc(
         "Removes `keys`, of any shape; keys that are not in the table are "
         "ignored.");
@@ -210,7 +210,7 @@ REGISTER_OP("Tfembed>TableClear")
     .Input("tables: N * resource")
     .Attr("N: int >= 1")
     .SetIsStateful()
-    .SetShapeFn(HandlesShape)
+    .SetShapeFn(WithinMemory(HandlesShape))
     .Doc(R"doc(
 Removes all keys of all `tables` and gives their memory back to the system; no
 export shows some of the tables cleared and others not.
@@ -225,7 +225,7 @@ REGISTER_OP("Tfembed>TableReplace")
     .Attr(TFEMBED_KEYS_ATTR)
     .Attr(TFEMBED_VALUES_ATTR)
     .SetIsStateful()
-    .SetShapeFn(HandlesShape)
+    .SetShapeFn(WithinMemory(HandlesShape))
     .Doc(R"doc(
 Replaces the content of table i by `rows[i]` of `keys[i]`: values, or with
 `trained` value and slots as floats. An export shows all tables before or all
@@ -237,21 +237,21 @@ REGISTER_OP("Tfembed>TableSize")
     .Input("table: resource")
     .Output("size: int64")
     .SetIsStateful()
-    .SetShapeFn(SizeShape)
+    .SetShapeFn(WithinMemory(SizeShape))
     .Doc("Returns the number of keys in the table.");
 
 REGISTER_OP("Tfembed>TableSeed")
     .Input("table: resource")
     .Output("seed: int64")
     .SetIsStateful()
-    .SetShapeFn(SizeShape)
+    .SetShapeFn(WithinMemory(SizeShape))
     .Doc("Returns the seed of the initial rows, which a restore may change.");
 
 REGISTER_OP("Tfembed>TableStats")
     .Input("table: resource")
     .Output("stats: int64")
     .SetIsStateful()
-    .SetShapeFn(StatsShape)
+    .SetShapeFn(WithinMemory(StatsShape))
     .Doc(R"doc(
 Returns the size of the table: [keys, keys that fit before the index grows,
 bytes of the index, bytes of the rows].
@@ -263,7 +263,7 @@ REGISTER_OP("Tfembed>TableImport")
     .Input("full_rows: float")
     .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
-    .SetShapeFn(ImportShape)
+    .SetShapeFn(WithinMemory(ImportShape))
     .Doc(R"doc(
 Writes any number of `keys` [n] with their full rows; other keys of the table stay.
 `full_rows` [n, width] are rows as they lie in memory, in words of 4 bytes: [n, dim
@@ -277,7 +277,7 @@ REGISTER_OP("Tfembed>TableSetSlots")
     .Attr("initial_values: list(float)")
     .Attr("row_wise: list(int) = []")
     .SetIsStateful()
-    .SetShapeFn(HandleShape)
+    .SetShapeFn(WithinMemory(HandleShape))
     .Doc(R"doc(
 Lays the slots of the update rule `owner` out in every row, present rows
 included. A slot has dim floats, or one float where `row_wise` names it. The same
@@ -287,7 +287,7 @@ rule again changes nothing; another rule is refused.
 REGISTER_OP("Tfembed>TableDropSlots")
     .Input("table: resource")
     .SetIsStateful()
-    .SetShapeFn(HandleShape)
+    .SetShapeFn(WithinMemory(HandleShape))
     .Doc(R"doc(
 Takes the slots out of every row, so that another update rule may lay its own out.
 Values and the notes of policies stay.
@@ -310,7 +310,7 @@ REGISTER_OP("Tfembed>TableKeys")
     .Output("keys: Tkey")
     .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
-    .SetShapeFn(KeysShape)
+    .SetShapeFn(WithinMemory(KeysShape))
     .Doc(R"doc(
 Returns all `keys` [n] of the table at one moment, in no particular order. No row
 is read or copied.
@@ -322,7 +322,7 @@ REGISTER_OP("Tfembed>TableContains")
     .Output("exists: bool")
     .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
-    .SetShapeFn(ContainsShape)
+    .SetShapeFn(WithinMemory(ContainsShape))
     .Doc(
         "Tells which of `keys`, of any shape, are in the table. No row is "
         "read.");
@@ -360,7 +360,7 @@ REGISTER_OP("Tfembed>TableEvict")
     .Input("keys: Tkey")
     .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
-    .SetShapeFn(EvictShape)
+    .SetShapeFn(WithinMemory(EvictShape))
     .Doc(R"doc(
 Removes `keys`, of any shape, and counts the keys that were there as evicted.
 )doc");
@@ -372,7 +372,7 @@ REGISTER_OP("Tfembed>TableWorth")
     .Attr("policy: string = ''")
     .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
-    .SetShapeFn(WorthShape)
+    .SetShapeFn(WithinMemory(WorthShape))
     .Doc(R"doc(
 Returns all `keys` [n] at one moment, in no particular order, and the `worth` [n]
 of their rows by an eviction policy: the lowest go first. An empty `policy` stands
@@ -385,7 +385,7 @@ REGISTER_OP("Tfembed>TableImportWaiting")
     .Input("seen: int32")
     .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
-    .SetShapeFn(ImportWaitingShape)
+    .SetShapeFn(WithinMemory(ImportWaitingShape))
     .Doc(R"doc(
 Lets `keys` [n] wait for the table's admission as if training had seen each key in
 `seen` [n] steps, at least one. A key that has a row does not wait, nor does any
@@ -396,7 +396,7 @@ REGISTER_OP("Tfembed>TableUse")
     .Input("table: resource")
     .Output("use: int64")
     .SetIsStateful()
-    .SetShapeFn(UseShape)
+    .SetShapeFn(WithinMemory(UseShape))
     .Doc(R"doc(
 Returns how the table was used since it was made, its memory, and how full it is,
 in this order - hits, misses, keys that training inserted, ids that it refused, keys
@@ -434,7 +434,7 @@ REGISTER_OP("Tfembed>TableSurvey")
     .Output("counts: int64")
     .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
-    .SetShapeFn(SurveyShape)
+    .SetShapeFn(WithinMemory(SurveyShape))
     .Doc(R"doc(
 Picks about so many `rows`, as if by chance, or takes all there are. Returns their
 `keys` [n]; the Euclidean `norms` [n] of their values, -1 with a NaN; their `worth`
@@ -452,7 +452,7 @@ REGISTER_OP("Tfembed>TableTop")
     .Attr("policy: string = ''")
     .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
-    .SetShapeFn(TopShape)
+    .SetShapeFn(WithinMemory(TopShape))
     .Doc(R"doc(
 Returns the `most` rows of the highest worth by an eviction policy, or all there are,
 the highest first: their `keys` [n] and `worth` [n]. An empty `policy` stands for the
@@ -483,13 +483,16 @@ REGISTER_OP("Tfembed>TableLookupTrained")
     .Input("keys: Tkey")
     .Output("rows: float")
     .Attr("width: int")
+    .Attr("owner: string = ''")
+    .Attr("slot_names: list(string) = []")
     .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
-    .SetShapeFn(LookupTrainedShape)
+    .SetShapeFn(WithinMemory(LookupTrainedShape))
     .Doc(R"doc(
 Looks up value and slots of `keys` [...] as floats, `rows` [..., width], where
 width is dim and the floats of all slots. A missing key reads its initial row and
-slots, and is not inserted.
+slots, and is not inserted. FailedPrecondition where the slots are not `slot_names`
+of the rule `owner`; an empty one stands for any rule.
 )doc");
 
 REGISTER_OP("Tfembed>TableWriteTrained")
@@ -497,13 +500,15 @@ REGISTER_OP("Tfembed>TableWriteTrained")
     .Input("keys: Tkey")
     .Input("rows: float")
     .Attr("add: bool = false")
+    .Attr("owner: string = ''")
+    .Attr("slot_names: list(string) = []")
     .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
-    .SetShapeFn(WriteTrainedShape)
+    .SetShapeFn(WithinMemory(WriteTrainedShape))
     .Doc(R"doc(
 Writes `rows` [..., dim + floats of all slots] as value and slots of `keys` [...],
 or with `add` adds to them. A missing key is inserted with its initial row and
-slots first.
+slots first. `owner` and `slot_names` are as in `Tfembed>TableLookupTrained`.
 )doc");
 
 }  // namespace

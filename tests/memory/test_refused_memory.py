@@ -3,9 +3,8 @@
 Kind: std::bad_alloc that leaves a kernel, a loop of tasks or a thread ends the
 process, and one that leaves a change half done bends a table. Looked for in: all
 kernels (TFEMBED_KERNEL), ops that wait on a thread, the queue of steps, growing
-indexes, lists of chunks, threads that write back files. A step of training that is
-refused memory may have moved some of its rows, each as a whole. Shape functions,
-which TensorFlow calls while it traces, are not tried.
+indexes, lists of chunks, threads that write back files, tasks of a training step,
+what makes kernels and shapes, meetings of replicas.
 """
 
 from __future__ import annotations
@@ -63,6 +62,16 @@ def test_a_refused_call_of_new_leaves_tables_as_they_were(tmp_path):
     assert set(failed) == set(operations) and min(failed.values()) > 0
 
 
+STEPS = "update", "new_rows", "update_half", "update_moving", "evict_rows"
+
+
 @pytest.mark.slow
-def test_a_refused_call_of_new_leaves_each_row_of_an_update_whole(tmp_path):
-    assert refusals(tmp_path, "one", "update")["update"] > 0
+def test_a_step_that_is_refused_memory_changes_nothing(tmp_path):
+    failed = refusals(tmp_path, "one", *STEPS)
+    assert set(failed) == set(STEPS) and min(failed.values()) > 0
+
+
+@pytest.mark.slow
+def test_a_refusal_of_what_is_made_once_ends_no_process(tmp_path):
+    failed = refusals(tmp_path, "one", "trace", "meet")
+    assert failed["trace"] > 0 and failed["meet"] > 0

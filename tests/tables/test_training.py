@@ -252,3 +252,27 @@ def test_a_table_that_is_detached_takes_any_optimizer(table):
     table.attach(optimizers.SGD(RATE))
     table.apply_gradients([4], np.ones([1, DIM]))
     assert int(table.size()) == 1
+
+
+@pytest.mark.parametrize("call", ["lookup_trained", "write_trained"])
+def test_slots_of_another_rule_are_neither_read_nor_written(table, call):
+    table.attach(optimizers.Adagrad(RATE))
+    table.upsert([4], np.ones([1, DIM]))
+
+    @tf.function(autograph=False)
+    def traced():
+        rows = [tf.zeros([1, 2 * DIM])] if call == "write_trained" else []
+        return getattr(table, call)([4], *rows)
+
+    traced()
+    table.detach()
+    table.attach(optimizers.Momentum(RATE))
+    before = table.lookup_trained([4]).numpy()
+
+    with pytest.raises(
+        tf.errors.FailedPreconditionError,
+        match=r"adagrad' \(accumulators\) met rows with those of 'momentum'",
+    ):
+        traced()
+
+    np.testing.assert_array_equal(table.lookup_trained([4]), before)

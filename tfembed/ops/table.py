@@ -307,20 +307,55 @@ def import_waiting(
 
 
 def lookup_trained(
-    table: tf.Tensor, keys: tf.Tensor, *, width: int
+    table: tf.Tensor,
+    keys: tf.Tensor,
+    *,
+    width: int,
+    owner: str = "",
+    slot_names: Sequence[str] = (),
 ) -> tf.Tensor:
-    """Returns values and slots, float32 [..., dim + floats of all slots]."""
+    """Returns values and slots, float32 [..., dim + floats of all slots].
+
+    Args:
+      table: the table's handle.
+      keys: keys of any shape.
+      width: dim + floats of all slots.
+      owner: the update rule whose slots the rows have; "" for any rule.
+      slot_names: the rule's slots.
+
+    Raises:
+      tf.errors.FailedPreconditionError: the rows have another width, or the
+        slots of another rule.
+    """
     return library.load().tfembed_table_lookup_trained(
-        table, _keys(keys), width=width
+        table,
+        _keys(keys),
+        width=width,
+        owner=owner,
+        slot_names=list(slot_names),
     )
 
 
 def write_trained(
-    table: tf.Tensor, keys: tf.Tensor, rows: tf.Tensor, *, add: bool = False
+    table: tf.Tensor,
+    keys: tf.Tensor,
+    rows: tf.Tensor,
+    *,
+    add: bool = False,
+    owner: str = "",
+    slot_names: Sequence[str] = (),
 ) -> tf.Operation | None:
-    """Writes values and slots of `keys`, or adds to them."""
+    """Writes values and slots of `keys`, or adds to them.
+
+    The arguments and errors are those of `lookup_trained`, and of `upsert`.
+    """
     return library.load().tfembed_table_write_trained(
-        table, _keys(keys), rows, add=add
+        table,
+        _keys(keys),
+        rows,
+        add=add,
+        owner=owner,
+        slot_names=list(slot_names),
     )
 
 

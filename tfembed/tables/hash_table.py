@@ -312,17 +312,22 @@ class HashTable(ShardedTable):
         Returns:
           float32, keys.shape + [trained_width]; a missing key has its initial
           value and slots.
+
+        Raises:
+          tf.errors.FailedPreconditionError: a traced function was made for the
+            slots of another optimizer than the table has now.
         """
-        keys, width = self._key_tensor(keys), self.trained_width
+        keys = self._key_tensor(keys)
+        form = {"width": self.trained_width, **self._slots_of_rule()}
 
         def read(handle: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
             if not self.is_drawn:
-                return table_ops.lookup_trained(handle, keys, width=width)
+                return table_ops.lookup_trained(handle, keys, **form)
             # Read `exists` first: a key that another thread inserts in between
             # then still gets its initial row.
             there = table_ops.contains(handle, keys)
             with tf.control_dependencies([there]):
-                rows = table_ops.lookup_trained(handle, keys, width=width)
+                rows = table_ops.lookup_trained(handle, keys, **form)
             return self.with_drawn_rows(keys, rows, there)
 
         with tf.control_dependencies(self.lay_out_slots()):
@@ -810,15 +815,23 @@ class HashTable(ShardedTable):
 
         Returns:
           The op in a graph, None in eager mode.
+
+        Raises:
+          tf.errors.FailedPreconditionError: as for `lookup_trained`; nothing is
+            changed.
         """
         keys = self._key_tensor(keys)
         parts = self.partition(keys)
         of_shards = parts.split(keys)
         shards = zip(self.handles, of_shards, parts.split(rows), strict=True)
         checks = [*parts.checks, *self.check_bounds(of_shards)]
+        form = self._slots_of_rule()
         with tf.control_dependencies([*checks, *self.lay_out_slots()]):
             return group(
-                [table_ops.write_trained(*shard, add=add) for shard in shards]
+                [
+                    table_ops.write_trained(*shard, add=add, **form)
+                    for shard in shards
+                ]
             )
 
     @property
@@ -1118,6 +1131,15 @@ class HashTable(ShardedTable):
                     f"before ({gone}) are gone{begin or ''}.",
                     stacklevel=2,
                 )
+
+    def _slots_of_rule(self) -> dict[str, Any]:
+        """The attached optimizer's slots, for ops that compare them."""
+        if self._optimizer is None:
+            return {}  # Slots of a checkpoint may be read all the same.
+        return {
+            "owner": self._optimizer.rule_text().split()[0],
+            "slot_names": self.slot_names,
+        }
 
     def _set_slots(self, optimizer: Any) -> list[tf.Operation]:
         rule = optimizer.rule_text()

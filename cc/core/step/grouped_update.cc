@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -57,38 +59,99 @@ class AscendingMembers {
   bool found_first_ = false;
 };
 
-// Applies the table's rule with a gradient of 0 to all rows that the table has
-// but those of `touched`, distinct ids in any order.
-void UpdateOtherRows(const TableUpdate& table, std::vector<int64_t> touched,
-                     Executor* executor) {
-  std::sort(touched.begin(), touched.end());
-  RowSink* const sink = table.sink;
-  const int64_t dim = sink->dim();
-  const bool is_ascending = sink->rank_limit() != 0;
-  const std::vector<float> zeros(kVisitRows * dim, 0);
-  ParallelFor(executor, sink->num_slices(), [&](int64_t slice) {
-    AscendingMembers members(touched);
-    NarrowUpdate narrow(*table.rule, table.learning_rate, dim,
+// Tasks that change tables. Each takes its memory before it changes anything;
+// those for which another thread is refused memory wait for the caller, who has
+// taken his own before the first change. So all are done or none.
+class ChangingTasks {
+ public:
+  explicit ChangingTasks(int64_t n) : is_done_(n) {}
+
+  // Does body(0) .. body(n - 1); each throws std::bad_alloc before its first
+  // change or not at all, and never in the caller's thread.
+  template <class Body>
+  void Run(Executor* executor, const Body& body) {
+    const int64_t n = is_done_.size();
+    ParallelFor(executor, n, [&](int64_t i) {
+      try {
+        body(i);
+        is_done_[i] = true;
+      } catch (const std::bad_alloc&) {
+      }
+    });
+    for (int64_t i = 0; i < n; ++i) {
+      if (!is_done_[i]) body(i);
+    }
+  }
+
+ private:
+  std::vector<char> is_done_;
+};
+
+// Applies a table's rule with a gradient of 0 to all rows that the table has
+// but those that a step touched. The constructor takes all memory.
+class OtherRows {
+ public:
+  // Has room for so many touched ids.
+  OtherRows(const TableUpdate& table, int64_t most_touched)
+      : table_(table),
+        zeros_(kVisitRows * table.sink->dim(), 0),
+        slices_(table.sink->num_slices()) {
+    touched_.reserve(most_touched);
+    Prepare();
+  }
+
+  // Distinct ids, in any order.
+  void Leave(const std::vector<int64_t>& touched) {
+    touched_.insert(touched_.end(), touched.begin(), touched.end());
+  }
+
+  void Update(Executor* executor) {
+    std::sort(touched_.begin(), touched_.end());
+    slices_.Run(executor, [&](int64_t slice) {
+      Prepare();
+      UpdateSlice(slice);
+    });
+  }
+
+ private:
+  // The thread's memory.
+  void Prepare() const {
+    if (table_.sink->rounding().type().is_float32()) return;
+    NarrowUpdate::Prepare(kVisitRows, table_.sink->dim());
+  }
+
+  void UpdateSlice(int64_t slice) {
+    RowSink* const sink = table_.sink;
+    const int64_t dim = sink->dim();
+    const bool is_ascending = sink->rank_limit() != 0;
+    AscendingMembers members(touched_);
+    NarrowUpdate narrow(*table_.rule, table_.learning_rate, dim,
                         sink->rounding());
-    sink->VisitSlice(slice, [&](absl::Span<int64_t> ids, MutableRow* rows) {
+    const auto update = [&](absl::Span<int64_t> ids, MutableRow* rows) {
       int64_t n = 0;
       for (size_t i = 0; i < ids.size(); ++i) {
         const bool is_touched =
             is_ascending
                 ? members.Has(ids[i])
-                : std::binary_search(touched.begin(), touched.end(), ids[i]);
+                : std::binary_search(touched_.begin(), touched_.end(), ids[i]);
         if (is_touched) continue;
         ids[n] = ids[i];
         rows[n++] = rows[i];
       }
       if (sink->rounding().type().is_float32()) {
-        table.rule->Apply(rows, zeros.data(), n, dim, table.learning_rate);
+        table_.rule->Apply(rows, zeros_.data(), n, dim, table_.learning_rate);
       } else {
-        narrow.Apply(ids.data(), rows, zeros.data(), n);
+        narrow.Apply(ids.data(), rows, zeros_.data(), n);
       }
-    });
-  });
-}
+    };
+    sink->VisitSlice(slice, std::cref(update));  // A copy takes memory.
+  }
+
+  const TableUpdate& table_;
+  const std::vector<float> zeros_;
+  ChangingTasks slices_;
+  std::vector<int64_t> touched_;
+};
 
 // The square of a row's norm; 0 where the row has a NaN or an infinity.
 double FiniteSquare(const float* row, int64_t dim) {
@@ -157,9 +220,9 @@ class UpdateStep {
     if (status.ok()) status = holds_.Pin(executor_);
     if (status.ok()) status = Reserve(kept);
     if (!status.ok()) return status;
-    std::vector<TaskResult> results(all.size());
+    Changes changes(all, tables_, gradients_);
     holds_.MakeRoom();
-    Update(all, absl::MakeSpan(results));
+    Update(all, &changes);
     return absl::OkStatus();
   }
 
@@ -231,9 +294,10 @@ class UpdateStep {
 
   absl::Status Refuse(const std::vector<StepTask>& tasks) {
     return For(tasks, [&](const StepTask& task) {
+      SumReaderPlace place;
       return RefuseNonFinite(tables_[task.table].name,
                              *tables_[task.table].sink,
-                             gradients_[task.table]->Read(task.part).get());
+                             gradients_[task.table]->Read(task.part, &place));
     });
   }
 
@@ -248,7 +312,8 @@ class UpdateStep {
     std::vector<std::vector<double>> squares(tasks.size());
     ParallelFor(executor_, tasks.size(), [&](int64_t i) {
       const auto [t, part] = tasks[i];
-      squares[i] = FiniteSquares(gradients_[t]->Read(part).get(),
+      SumReaderPlace place;
+      squares[i] = FiniteSquares(gradients_[t]->Read(part, &place),
                                  tables_[t].sink->dim());
     });
     // Row by row, so that it is the same however rows are dealt to tasks.
@@ -306,28 +371,51 @@ class UpdateStep {
     std::vector<int64_t> touched;
   };
 
-  // Fails only where the system refuses a task's small buffers, which threads
-  // keep from step to step: rows of other tasks have moved then.
-  void Update(const std::vector<StepTask>& tasks,
-              absl::Span<TaskResult> results) {
-    ParallelFor(executor_, tasks.size(), [&](int64_t i) {
-      const StepTask& task = tasks[i];
-      TaskUpdater updater(tables_[task.table], nonfinite_);
-      updater.Run(gradients_[task.table]->Read(task.part).get());
-      results[i] = {updater.nonfinite_rows(), updater.touched()};
+  // All the memory that Update needs, in the thread that makes it.
+  struct Changes {
+    Changes(const std::vector<StepTask>& all, absl::Span<TableUpdate> tables,
+            const StepHolds::Gradients& gradients)
+        : tasks(all.size()), results(all.size()), others(tables.size()) {
+      std::vector<int64_t> most(tables.size());
+      for (size_t i = 0; i < all.size(); ++i) {
+        const auto [t, part] = all[i];
+        if (!tables[t].rule->moves_all_rows()) continue;
+        results[i].touched.reserve(gradients[t]->MostSums(part));
+        most[t] += gradients[t]->MostSums(part);
+      }
+      for (size_t t = 0; t < tables.size(); ++t) {
+        gradients[t]->Prepare();
+        TaskUpdater::Prepare(tables[t]);
+        if (tables[t].rule->moves_all_rows()) {
+          others[t] = std::make_unique<OtherRows>(tables[t], most[t]);
+        }
+      }
+    }
+
+    ChangingTasks tasks;
+    std::vector<TaskResult> results;                 // By task.
+    std::vector<std::unique_ptr<OtherRows>> others;  // By table, or null.
+  };
+
+  void Update(const std::vector<StepTask>& tasks, Changes* changes) {
+    std::vector<TaskResult>& results = changes->results;
+    changes->tasks.Run(executor_, [&](int64_t i) {
+      const auto [t, part] = tasks[i];
+      SumReaderPlace place;
+      TaskUpdater::Prepare(tables_[t]);
+      SumReader* const reader = gradients_[t]->Read(part, &place);
+      TaskUpdater updater(tables_[t], nonfinite_, &results[i].touched);
+      updater.Run(reader);
+      results[i].nonfinite_rows = updater.nonfinite_rows();
     });
     for (size_t i = 0; i < tasks.size(); ++i) {
-      tables_[tasks[i].table].nonfinite_rows += results[i].nonfinite_rows;
+      const int64_t t = tasks[i].table;
+      tables_[t].nonfinite_rows += results[i].nonfinite_rows;
+      OtherRows* const others = changes->others[t].get();
+      if (others != nullptr) others->Leave(results[i].touched);
     }
-    for (size_t t = 0; t < tables_.size(); ++t) {
-      if (!tables_[t].rule->moves_all_rows()) continue;
-      std::vector<int64_t> ids;
-      for (size_t i = 0; i < tasks.size(); ++i) {
-        if (tasks[i].table != static_cast<int64_t>(t)) continue;
-        const std::vector<int64_t>& touched = results[i].touched;
-        ids.insert(ids.end(), touched.begin(), touched.end());
-      }
-      UpdateOtherRows(tables_[t], std::move(ids), given_executor_);
+    for (const auto& others : changes->others) {
+      if (others != nullptr) others->Update(given_executor_);
     }
   }
 
@@ -389,7 +477,9 @@ absl::StatusOr<SummedGradients> SumGradients(
   result.ids.resize(starts.back());
   result.rows.resize(starts.back() * dim);
   ParallelFor(executor, gradients.num_tasks(), [&](int64_t task) {
-    CopySums(gradients.Read(task).get(), dim, result.ids.data() + starts[task],
+    SumReaderPlace place;
+    CopySums(gradients.Read(task, &place), dim,
+             result.ids.data() + starts[task],
              result.rows.data() + starts[task] * dim);
   });
   return result;

@@ -51,7 +51,8 @@ StepHolds::TaskIds StepHolds::Read(int64_t table, int64_t task) const {
   TaskIds read;
   SumBlock block;
   const int64_t dim = tables_[table].sink->dim();
-  const auto reader = gradients_[table]->Read(task);
+  SumReaderPlace place;
+  SumReader* const reader = gradients_[table]->Read(task, &place);
   while (reader->Next(&block, {})) {
     if (skips_nonfinite_) DropNonFinite(dim, &block);
     for (int64_t i = 0; i < block.n; ++i) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <new>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -69,8 +71,7 @@ class EntrySumReader final : public SumReader {
       : meaning_(meaning),
         entries_(entries),
         n_(n),
-        block_size_(std::clamp<int64_t>(kBlockFloats / meaning.dim, kMinSums,
-                                        kMaxSums)) {}
+        block_size_(SumBlock::MostSums(meaning.dim)) {}
 
   bool Next(SumBlock* block, const RowsToFetch& to_write) override {
     if (position_ == n_) return false;
@@ -102,10 +103,6 @@ class EntrySumReader final : public SumReader {
   }
 
  private:
-  // About what the nearest cache holds of sums and their rows.
-  static constexpr int64_t kBlockFloats = 2048;
-  static constexpr int64_t kMinSums = 8;
-  static constexpr int64_t kMaxSums = 128;
   static constexpr int64_t kMaxEntries = 512;
   static constexpr int64_t kAhead = 8;  // Entries whose gradient is fetched.
   static constexpr int64_t kSourcesAhead = 24;  // And those whose source is.
@@ -153,13 +150,14 @@ class EntrySumReader final : public SumReader {
     ExpandRun(rank, kMaxEntries - summed);
     Pool(1, true, {}, sum);
     if (!Continues(rank)) return;
-    total_.assign(sum, sum + dim);
+    std::vector<double>& total = block->total;
+    total.assign(sum, sum + dim);
     while (Continues(rank)) {
       ExpandRun(rank, kMaxEntries);
       Pool(1, false, {}, sum);
-      for (int64_t c = 0; c < dim; ++c) total_[c] += sum[c];
+      for (int64_t c = 0; c < dim; ++c) total[c] += sum[c];
     }
-    std::copy(total_.begin(), total_.end(), sum);
+    std::copy(total.begin(), total.end(), sum);
   }
 
   bool Continues(uint64_t rank) const {
@@ -178,10 +176,9 @@ class EntrySumReader final : public SumReader {
   const int64_t n_;
   const int64_t block_size_;
   int64_t position_ = 0;
-  int64_t ends_[kMaxSums];
+  int64_t ends_[SumBlock::kMostSums];
   const float* gradients_[kMaxEntries];
   float scales_[kMaxEntries];
-  std::vector<double> total_;  // The sum of a long run.
 };
 
 constexpr int64_t kBagsPerRange = 1 << 14;
@@ -287,20 +284,38 @@ class EntryGradients final : public TableGradients {
 
   void Scale(float factor) override { meaning_.factor *= factor; }
 
-  std::unique_ptr<SumReader> Read(int64_t task) override {
+  int64_t MostSums(int64_t task) const override { return tasks_[task].size; }
+
+  void Prepare() override {
+    if (options_.keeps_sorted) return;
+    int64_t most = 0;
+    for (const Task& task : tasks_) most = std::max(most, task.size);
+    Scratch(most);
+  }
+
+  SumReader* Read(int64_t task, SumReaderPlace* place) override {
+    using Reader = EntrySumReader<Entry>;
+    static_assert(sizeof(Reader) <= sizeof(SumReaderPlace));
+    static_assert(std::is_trivially_destructible_v<Reader>);
     const Task& t = tasks_[task];
-    if (options_.keeps_sorted) {
-      return std::make_unique<EntrySumReader<Entry>>(
-          meaning_, kept_.data() + t.begin, t.size);
+    const Entry* sorted = kept_.data() + t.begin;
+    if (!options_.keeps_sorted) {
+      Entry* const scratch = Scratch(t.size);
+      sorted = FillAndSort(t, scratch, scratch + t.size);
     }
-    static thread_local std::vector<Entry> scratch;
-    if (scratch.size() < 2 * t.size) scratch.resize(2 * t.size + t.size / 4);
-    const Entry* sorted =
-        FillAndSort(t, scratch.data(), scratch.data() + t.size);
-    return std::make_unique<EntrySumReader<Entry>>(meaning_, sorted, t.size);
+    return new (place->bytes) Reader(meaning_, sorted, t.size);
   }
 
  private:
+  // The thread's memory for the entries of a task, and as many beside them.
+  static Entry* Scratch(int64_t size) {
+    static thread_local std::vector<Entry> scratch;
+    if (static_cast<int64_t>(scratch.size()) < 2 * size) {
+      scratch.resize(2 * size + size / 4);
+    }
+    return scratch.data();
+  }
+
   // Consecutive buckets of ids.
   struct Task {
     int64_t begin_bucket;

@@ -1,6 +1,8 @@
 #ifndef TFEMBED_CORE_STEP_TABLE_GRADIENTS_H_
 #define TFEMBED_CORE_STEP_TABLE_GRADIENTS_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -20,18 +22,40 @@ namespace tfembed {
 struct SumBlock {
   int part = 0;
   int64_t n = 0;
-  std::vector<int64_t> ids;  // [n]
-  std::vector<float> sums;   // [n, dim]
+  std::vector<int64_t> ids;   // [n]
+  std::vector<float> sums;    // [n, dim]
+  std::vector<double> total;  // [dim], for a reader: the sum of a long run.
+
+  // The most sums that a reader puts into a block: about what the nearest
+  // cache holds of sums and their rows.
+  static constexpr int64_t kMostSums = 128;
+  static int64_t MostSums(int64_t dim) {
+    return std::clamp<int64_t>(2048 / dim, 8, kMostSums);
+  }
+
+  // Takes the memory that readers of sums of `dim` floats need.
+  void Prepare(int64_t dim) {
+    ids.reserve(MostSums(dim));
+    sums.reserve(MostSums(dim) * dim);
+    total.reserve(dim);
+  }
 };
 
 // Reads a task's sums in the order of ranks, a block at a time.
 class SumReader {
  public:
-  virtual ~SumReader() = default;
-
   // Reads the next block; false at the end. The block's vectors may be larger
-  // than its n. Prefetches `to_write`, rows of earlier blocks, meanwhile.
+  // than its n, and take no memory if the block is prepared. Prefetches
+  // `to_write`, rows of earlier blocks, meanwhile.
   virtual bool Next(SumBlock* block, const RowsToFetch& to_write) = 0;
+
+ protected:
+  ~SumReader() = default;
+};
+
+// The memory of a reader, which ends with it.
+struct SumReaderPlace {
+  alignas(std::max_align_t) char bytes[7424];
 };
 
 // Sums the gradients of one table's bags in one step per id. Gradients are
@@ -41,7 +65,7 @@ class SumReader {
 //   Collect(r) for every range r       checks the ids (in any order, at once)
 //   Deal()                             deals the ids to tasks
 //   Sort(t) for every task t           needed if Options::keeps_sorted
-//   Read(t) for every task t           (both in any order, at once)
+//   Read(t, place) for every task t    (both in any order, at once)
 //
 // An id belongs to one task; the entries of an id keep the order of features,
 // bags and ids. So the result does not depend on the number or timing of
@@ -85,8 +109,15 @@ class TableGradients {
   // reader.
   virtual void Scale(float factor) = 0;
 
+  // An upper bound of a task's sums. After Deal().
+  virtual int64_t MostSums(int64_t task) const = 0;
+
+  // Takes the memory, kept by the thread that calls it, that Read needs for any
+  // task. After Deal().
+  virtual void Prepare() = 0;
+
   // At most one reader per thread at a time.
-  virtual std::unique_ptr<SumReader> Read(int64_t task) = 0;
+  virtual SumReader* Read(int64_t task, SumReaderPlace* place) = 0;
 };
 
 // Removes the sums with a NaN or an infinity, and their ids, from a block of

@@ -5,6 +5,18 @@
 
 namespace tfembed {
 
+NarrowUpdate::Scratch& NarrowUpdate::ThreadScratch() {
+  static thread_local Scratch scratch;
+  return scratch;
+}
+
+void NarrowUpdate::Prepare(int64_t n, int64_t dim) {
+  Scratch& scratch = ThreadScratch();
+  const size_t numbers = n * dim;
+  scratch.values.resize(std::max(scratch.values.size(), numbers));
+  scratch.rows.reserve(n);
+}
+
 void NarrowUpdate::Apply(const int64_t* ids, const MutableRow* rows,
                          const float* gradients, int64_t n) {
   for (int64_t begin = 0, end = 0; begin < n; begin = end) {
@@ -17,20 +29,21 @@ void NarrowUpdate::Apply(const int64_t* ids, const MutableRow* rows,
 
 void NarrowUpdate::ApplyDistinct(const int64_t* ids, const MutableRow* rows,
                                  const float* gradients, int64_t n) {
-  const size_t numbers = n * dim_;
-  values_.resize(std::max(values_.size(), numbers));
-  rows_.assign(rows, rows + n);
+  Prepare(n, dim_);
+  Scratch& scratch = ThreadScratch();
+  scratch.rows.assign(rows, rows + n);
+  MutableRow* const wide = scratch.rows.data();
   for (int64_t i = 0; i < n; ++i) {
-    rows_[i].value = values_.data() + i * dim_;
-    rounding_.type().ToFloats(rows[i].value, rows_[i].value, dim_);
+    wide[i].value = scratch.values.data() + i * dim_;
+    rounding_.type().ToFloats(rows[i].value, wide[i].value, dim_);
   }
-  rule_.Apply(rows_.data(), gradients, n, dim_, learning_rate_);
+  rule_.Apply(wide, gradients, n, dim_, learning_rate_);
   for (int64_t i = 0; i < n; ++i) {
     const bool is_repeat = has_last_ && ids[i] == last_id_;
     occurrence_ = is_repeat ? occurrence_ + 1 : 0;
     has_last_ = true;
     last_id_ = ids[i];
-    rounding_.Round(rows_[i].value, dim_, ids[i], occurrence_, rows[i].value);
+    rounding_.Round(wide[i].value, dim_, ids[i], occurrence_, rows[i].value);
   }
 }
 
@@ -39,13 +52,29 @@ TaskUpdater::Scratch& TaskUpdater::ThreadScratch() {
   return scratch;
 }
 
-TaskUpdater::TaskUpdater(const TableUpdate& table, NonFinite nonfinite)
+TaskUpdater::TaskUpdater(const TableUpdate& table, NonFinite nonfinite,
+                         std::vector<int64_t>* touched)
     : table_(table),
       dim_(table.sink->dim()),
       nonfinite_(nonfinite),
       scratch_(ThreadScratch()),
       narrow_(*table.rule, table.learning_rate, dim_, table.sink->rounding()),
-      is_narrow_(!table.sink->rounding().type().is_float32()) {}
+      is_narrow_(!table.sink->rounding().type().is_float32()),
+      touched_(touched) {}
+
+void TaskUpdater::Prepare(const TableUpdate& table) {
+  const int64_t dim = table.sink->dim(), n = SumBlock::MostSums(dim);
+  Scratch& scratch = ThreadScratch();
+  for (PendingBlock& block : scratch.blocks) {
+    block.sums.Prepare(dim);
+    block.rows.reserve(n);
+  }
+  scratch.new_ids.reserve(n);
+  scratch.new_rows.reserve(n);
+  if (!table.sink->rounding().type().is_float32()) {
+    NarrowUpdate::Prepare(n, dim);
+  }
+}
 
 void TaskUpdater::Run(SumReader* reader) {
   PendingBlock* next = &scratch_.blocks[0];
@@ -56,8 +85,8 @@ void TaskUpdater::Run(SumReader* reader) {
   while (reader->Next(&next->sums,
                       {last->rows.data(), last->sums.n, num_slots, row_wise})) {
     if (table_.rule->moves_all_rows()) {
-      touched_.insert(touched_.end(), next->sums.ids.begin(),
-                      next->sums.ids.begin() + next->sums.n);
+      touched_->insert(touched_->end(), next->sums.ids.begin(),
+                       next->sums.ids.begin() + next->sums.n);
     }
     if (nonfinite_ == NonFinite::kSkip) {
       nonfinite_rows_ += DropNonFinite(dim_, &next->sums);

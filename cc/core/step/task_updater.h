@@ -33,7 +33,17 @@ class NarrowUpdate {
   void Apply(const int64_t* ids, const MutableRow* rows, const float* gradients,
              int64_t n);
 
+  // Takes the memory, kept by the thread that calls it, that Apply needs there
+  // for up to n rows of `dim` numbers.
+  static void Prepare(int64_t n, int64_t dim);
+
  private:
+  struct Scratch {
+    std::vector<float> values;
+    std::vector<MutableRow> rows;
+  };
+  static Scratch& ThreadScratch();
+
   void ApplyDistinct(const int64_t* ids, const MutableRow* rows,
                      const float* gradients, int64_t n);
 
@@ -41,8 +51,6 @@ class NarrowUpdate {
   const float learning_rate_;
   const int64_t dim_;
   const RowRounding rounding_;
-  std::vector<float> values_;
-  std::vector<MutableRow> rows_;
   bool has_last_ = false;
   int64_t last_id_ = 0;
   uint64_t occurrence_ = 0;  // The last id's.
@@ -56,18 +64,22 @@ inline bool IsDirect(const RowSink& sink) { return sink.rank_limit() != 0; }
 // prefetched, the next block is summed. Use it once, in one thread.
 class TaskUpdater {
  public:
-  // Borrows the table, whose sink has room for all ids that train.
-  TaskUpdater(const TableUpdate& table, NonFinite nonfinite);
+  // Borrows the table, whose sink has room for all ids that train. Adds the
+  // task's ids, of which it has room for all, to `touched` if the rule updates
+  // all other rows too.
+  TaskUpdater(const TableUpdate& table, NonFinite nonfinite,
+              std::vector<int64_t>* touched);
   TaskUpdater(const TaskUpdater&) = delete;
   TaskUpdater& operator=(const TaskUpdater&) = delete;
   ~TaskUpdater() { LeavePart(); }
 
+  // Takes the memory, kept by the thread that calls it, that Run needs there.
+  static void Prepare(const TableUpdate& table);
+
+  // REQUIRES: Prepare in this thread. Takes no memory.
   void Run(SumReader* reader);
 
   int64_t nonfinite_rows() const { return nonfinite_rows_; }
-
-  // The ids of the task, kept if the rule updates all other rows too.
-  const std::vector<int64_t>& touched() const { return touched_; }
 
  private:
   // Sums, and their rows, which are being prefetched.
@@ -100,7 +112,7 @@ class TaskUpdater {
   const bool is_narrow_;
   int part_ = kNoPart;
   int64_t nonfinite_rows_ = 0;
-  std::vector<int64_t> touched_;
+  std::vector<int64_t>* const touched_;
   // The last id that was looked up without accumulation, and its row.
   bool has_last_ = false;
   int64_t last_id_ = 0;

@@ -44,6 +44,16 @@ struct SlotLayout {
   SlotSet row_wise = 0;               // Slots of one float a row, not `dim`.
 };
 
+// What a caller takes trained rows to be: `width` floats, and the slots of a
+// rule, if one is named; initial values are not compared. Borrows the rule.
+struct TrainedForm {
+  TrainedForm(int64_t width, const SlotLayout* rule = nullptr)  // NOLINT
+      : width(width), rule(rule) {}
+
+  int64_t width;
+  const SlotLayout* rule;
+};
+
 // The most values of a row.
 inline constexpr int64_t kMaxDim = int64_t{1} << 30;
 
@@ -200,16 +210,18 @@ class EmbeddingTable {
   int64_t trained_width() const { return dim() + layout().slot_words(); }
 
   // Reads values and slots of `keys`; a missing key has the initial ones.
-  // FailedPrecondition: `width` is not trained_width(), or the type cannot be
-  // trained.
-  absl::Status LookupTrained(absl::Span<const int64_t> keys, int64_t width,
-                             float* rows, Executor* executor) const;
+  // FailedPrecondition: the width is not trained_width(), the rows have another
+  // rule's slots, or the type cannot be trained.
+  absl::Status LookupTrained(absl::Span<const int64_t> keys,
+                             const TrainedForm& form, float* rows,
+                             Executor* executor) const;
 
   // Writes trained rows, or with `add` adds to them, each occurrence of a
   // repeated key; missing keys are inserted first. Errors as LookupTrained and
   // Upsert.
-  absl::Status WriteTrained(absl::Span<const int64_t> keys, int64_t width,
-                            const float* rows, bool add, Executor* executor);
+  absl::Status WriteTrained(absl::Span<const int64_t> keys,
+                            const TrainedForm& form, const float* rows,
+                            bool add, Executor* executor);
 
   // Missing keys are ignored.
   void Remove(absl::Span<const int64_t> keys, Executor* executor);
@@ -616,8 +628,8 @@ class EmbeddingTable {
     SetNote(eviction_->Restored(Note(row), now), row);
   }
 
-  // FailedPrecondition where such rows have not `width` floats, or words.
-  absl::Status CheckTrained(int64_t width) const
+  // FailedPrecondition where such rows are not so.
+  absl::Status CheckTrained(const TrainedForm& form) const
       ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
   absl::Status CheckFullWidth(int64_t width) const
       ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());

@@ -14,9 +14,10 @@ struct EmbeddingTable::RowWrites {
 
   Kind kind;
   const void* rows;
-  int64_t bytes;                   // A row's: value; trained row; full row.
-  const bool* exists = nullptr;    // kAccum's.
-  const void* old_rows = nullptr;  // kAccum's: what to subtract from `rows`.
+  int64_t bytes;                     // A row's: value; trained row; full row.
+  const bool* exists = nullptr;      // kAccum's.
+  const void* old_rows = nullptr;    // kAccum's: what to subtract from `rows`.
+  const SlotLayout* rule = nullptr;  // Of trained rows: TrainedForm's.
   Moment now = {};
   RowRounding rounding = RowRounding(ValueType());
   float* scratch = nullptr;  // Room for two rows, where NeedsScratch.

@@ -11,6 +11,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cc/core/table/embedding_table.h"
 #include "cc/core/table/row_writes.h"
 #include "cc/core/table/table_bound.h"
@@ -20,6 +21,12 @@ namespace tfembed {
 namespace {
 
 constexpr int64_t kKeysPerTask = 1024;
+
+std::string Describe(const SlotLayout& slots) {
+  if (slots.names.empty()) return "no rule";
+  return absl::StrCat("'", slots.owner, "' (", absl::StrJoin(slots.names, ", "),
+                      ")");
+}
 
 }  // namespace
 
@@ -283,11 +290,21 @@ std::unique_ptr<RowSink> EmbeddingTable::Write() {
   return std::make_unique<Sink>(this);
 }
 
-absl::Status EmbeddingTable::CheckTrained(int64_t width) const {
+absl::Status EmbeddingTable::CheckTrained(const TrainedForm& form) const {
+  const int64_t width = form.width;
   const int64_t wanted = dim_ + layout_.slot_words();
   if (!type_.is_trainable()) {
     return absl::FailedPreconditionError(
         absl::StrCat("Rows of ", type_.name(), " cannot be trained."));
+  }
+  const SlotLayout* const rule = form.rule;
+  const bool has_rule = rule != nullptr && !rule->owner.empty();
+  if (has_rule && (rule->names != slots_.names ||
+                   (!rule->names.empty() && rule->owner != slots_.owner))) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "A call that was made, or traced, for the slots of ", Describe(*rule),
+        " met rows with those of ", Describe(slots_),
+        ". Trace the function again: make a new tf.function of it."));
   }
   if (width == wanted) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -296,10 +313,11 @@ absl::Status EmbeddingTable::CheckTrained(int64_t width) const {
 }
 
 absl::Status EmbeddingTable::LookupTrained(absl::Span<const int64_t> keys,
-                                           int64_t width, float* rows,
+                                           const TrainedForm& form, float* rows,
                                            Executor* executor) const {
   SharedLocks locks(stripes_);
-  const absl::Status status = CheckTrained(width);
+  const int64_t width = form.width;
+  const absl::Status status = CheckTrained(form);
   if (!status.ok()) return status;
   const int64_t n = keys.size();
   const int64_t tasks = (n + kKeysPerTask - 1) / kKeysPerTask;
@@ -325,13 +343,14 @@ absl::Status EmbeddingTable::LookupTrained(absl::Span<const int64_t> keys,
 }
 
 absl::Status EmbeddingTable::WriteTrained(absl::Span<const int64_t> keys,
-                                          int64_t width, const float* rows,
-                                          bool add, Executor* executor) {
-  return WriteRows(
-      keys,
-      {add ? RowWrites::Kind::kAddTrained : RowWrites::Kind::kTrained, rows,
-       width * static_cast<int64_t>(sizeof(float))},
-      executor);
+                                          const TrainedForm& form,
+                                          const float* rows, bool add,
+                                          Executor* executor) {
+  RowWrites writes = {
+      add ? RowWrites::Kind::kAddTrained : RowWrites::Kind::kTrained, rows,
+      form.width * static_cast<int64_t>(sizeof(float))};
+  writes.rule = form.rule;
+  return WriteRows(keys, writes, executor);
 }
 
 void EmbeddingTable::ReadTrained(const float* row, float* to) const {

@@ -190,7 +190,10 @@ absl::Status EmbeddingTable::WriteHeld(absl::Span<const int64_t> keys,
   if (!partition.ok()) return partition.status();
 
   absl::Status status;
-  if (writes.is_trained()) status = CheckTrained(writes.bytes / sizeof(float));
+  if (writes.is_trained()) {
+    status = CheckTrained(
+        {writes.bytes / static_cast<int64_t>(sizeof(float)), writes.rule});
+  }
   if (writes.kind == RowWrites::Kind::kImport) {
     status = CheckFullWidth(writes.bytes / RowLayout::kWordBytes);
   }

@@ -20,6 +20,35 @@ def test_a_second_optimizer_on_a_table_is_refused():
     assert column(v, [1]) == [-1]
 
 
+# A trace knows the slots by their place in a row. Fused updates compare the rule
+# (tests/tables/test_training.py); reads and writes of slots did the widths alone.
+
+
+def test_a_function_traced_with_another_rule_of_as_wide_slots_is_refused():
+    v = de.Variable(dim=2)
+
+    def step_of(optimizer):
+        optimizer = wrapped(optimizer)
+        return tf.function(
+            lambda: optimizer.apply_gradients([(slices([1], [[1.0, 1.0]]), v)])
+        )
+
+    first = step_of(K.Adadelta(0.1))
+    first()
+    v.table.detach()
+    step_of(K.Adamax(0.1))()
+    before = [x.numpy().tolist() for x in v.table.export_slots()[1].values()]
+
+    with pytest.raises(
+        tf.errors.FailedPreconditionError,
+        match=r"Variable'.*dadelta.*damax.*again",
+    ):
+        first()
+
+    after = [x.numpy().tolist() for x in v.table.export_slots()[1].values()]
+    assert after == before
+
+
 class WholeNorm(PlainSgd):
     def update_step(self, gradient, variable, learning_rate):
         norm = tf.norm(tf.convert_to_tensor(gradient))
