@@ -275,6 +275,8 @@ This page is written by its test, for all supported versions:
 - `tape.watch` takes all of them. `tape.watched_variables()` has a stand-in for a table
   that was watched so; tapes and optimizers take that for the table.
 - `unconnected_gradients=ZERO` gives slices of no row, which move nothing.
+- A gradient by key has no dense form: `convert_to_tensor`, `keras.ops.isfinite` and the like
+  raise, and say so. Clipping takes slices, and functions return them.
 - Inside of `tf.custom_gradient`, `variables` are stand-ins too. Their gradients are
   `tf.IndexedSlices`: change their `values`. Slices that were changed as a dense tensor are
   refused.

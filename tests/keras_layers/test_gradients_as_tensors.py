@@ -1,7 +1,8 @@
 """A gradient of a layer's table passes where slices pass, and is never dense.
 
 The kind of fault: code that makes gradients dense meets rows by key. Looked at
-too: clipping, functions that return gradients, means, a LossScaleOptimizer.
+too: tables without a layer, what stands for a lookup, shadows, clipping, functions
+that return gradients, means, a LossScaleOptimizer.
 """
 
 from __future__ import annotations
@@ -42,12 +43,71 @@ def gradient_of(layer, ids):
     return tape.gradient(loss, layer.trainable_weights)[0]
 
 
-@pytest.mark.parametrize("kind", LAYERS)
+def of_a_layer(layer):
+    return lambda ids: gradient_of(layer, ids)
+
+
+def of_a_table(*, by_lookup=False):
+    table = de.Variable(dim=2, name="users")
+
+    def gradient(ids):
+        with tf.GradientTape() as tape:
+            rows = de.embedding_lookup(
+                *(table, tf.constant(ids)),
+                return_trainable=by_lookup,
+                name="lookup",
+            )
+            rows, source = rows if by_lookup else (rows, table)
+        return tape.gradient(rows, source)
+
+    return gradient
+
+
+def of_a_shadow():
+    shadow = de.shadow_ops.ShadowVariable(de.Variable(dim=2, name="users"))
+
+    def gradient(ids):
+        with tf.GradientTape() as tape:
+            rows = de.shadow_ops.embedding_lookup(shadow, tf.constant(ids))
+        return tape.gradient(rows, shadow)
+
+    return gradient
+
+
+# Source -> () -> (ids) -> its gradient.
+BARE = {
+    "table": of_a_table,
+    "lookup": lambda: of_a_table(by_lookup=True),
+    "shadow": of_a_shadow,
+}
+GRADIENTS = BARE | {
+    name: lambda make=make: of_a_layer(make()) for name, make in LAYERS.items()
+}
+
+
+@pytest.mark.parametrize("kind", GRADIENTS)
 @pytest.mark.parametrize("use", DENSE)
 def test_a_gradient_that_would_become_dense_says_what_to_do(kind, use):
-    layer = LAYERS[kind]()
+    gradient = GRADIENTS[kind]()([10**15, 5])
     with pytest.raises(errors.DtypeError, match="`values`.*loss_scale_factor"):
-        DENSE[use](gradient_of(layer, [10**15, 5]))
+        DENSE[use](gradient)
+
+
+@pytest.mark.parametrize("kind", ["table", "shadow"])
+def test_a_gradient_taken_in_a_function_is_clipped_and_leaves_it(kind):
+    take = BARE[kind]()
+
+    @tf.function(autograph=False)
+    def clipped():
+        gradient = take([10**15, 5])
+        with pytest.raises(errors.DtypeError, match="`values`"):
+            keras.ops.isfinite(gradient)
+        return tf.clip_by_global_norm([gradient], 1.0)
+
+    (gradient,), norm = clipped()
+    assert float(norm) == 2
+    assert gradient.indices.numpy().tolist() == [10**15, 5]
+    np.testing.assert_array_equal(gradient.values, np.full([2, 2], 0.5))
 
 
 def test_a_loss_scale_optimizer_in_a_loop_says_what_to_do():

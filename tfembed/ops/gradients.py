@@ -18,6 +18,7 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.ops import library, private
 from tfembed.ops.ids import as_keys, id_dtypes
+from tfembed.ops.keyed_shape import keyed_shape
 
 _SECOND_ORDER = (
     "tfembed's lookups have no second-order gradients: what `tape.gradient` "
@@ -245,7 +246,9 @@ def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
     values = tf.raw_ops.PreventGradient(input=values, message=_SECOND_ORDER)
     # A variable that represents a lookup need not have its shape.
     anchor = op.inputs[0]
-    shape = None if _has_vocabulary(anchor) else _dense_shape(op, anchor)
+    shape = None
+    if not _has_vocabulary(anchor):
+        shape = _dense_shape(op, anchor, values)
     return [tf.IndexedSlices(values, keys, shape), None, gradient]
 
 
@@ -294,7 +297,7 @@ def _grouped_lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[Any]:
         **{name: op.get_attr(name) for name in attrs},
     )
     slices = [
-        tf.IndexedSlices(sums, ids, _dense_shape(op, table))
+        tf.IndexedSlices(sums, ids, _dense_shape(op, table, sums))
         for table, ids, sums in zip(
             tables, result.distinct_ids, result.sums, strict=True
         )
@@ -313,6 +316,17 @@ def _is_looped(op: Any) -> bool:
     return isinstance(op, tf.Operation) and (
         private.is_in_loop(op) or private.control_flow_left(op.graph) == "loop"
     )
+
+
+def _is_seen_by_python(op: Any) -> bool:
+    """Says whether Python code sees the gradient of `op` as it is returned.
+
+    The gradient of a function returns tensors, and a session fetches these.
+    """
+    if not isinstance(op, tf.Operation):
+        return True
+    graph = tf.compat.v1.get_default_graph()
+    return op.graph is graph and graph.building_function
 
 
 def _leaves_branch(op: Any) -> bool:
@@ -379,22 +393,23 @@ def _has_vocabulary(table: tf.Tensor) -> bool:
     return shape.is_fully_defined() and shape[0] > 0
 
 
-def _dense_shape(op: Any, table: tf.Tensor) -> tf.Tensor | None:
+def _dense_shape(op: Any, table: tf.Tensor, values: tf.Tensor) -> Any:
     """Returns the dense shape of the slices of `table`: that of a variable.
 
     TensorFlow's own gathers set it too: if a tape is around a tf.cond, the
     gradients of both branches must have one structure, zeros included. So
     slices of hash tables have a dense shape if they leave a branch or a
-    function, which a branch may call, and only then: without it they cannot
-    become dense.
+    function, which a branch may call, and only then. To the tape that asks for
+    them they have a `KeyedShape`, which says why they cannot become dense.
     """
+    keyed = keyed_shape(values.shape[-1]) if _is_seen_by_python(op) else None
     shape = private.handle_shape(table)
     if not shape.is_fully_defined():
-        return None
+        return keyed
     size = shape.as_list()
     if size[0] == 0:
         if not _leaves_branch(op) and not _leaves_function(op):
-            return None
+            return keyed
         size[
             0
         ] = (
