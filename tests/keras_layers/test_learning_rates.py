@@ -236,8 +236,13 @@ def test_weights_of_a_constant_rate_load_where_there_is_a_schedule(tmp_path):
     model, other = model_of(0.1), model_of(HALVES)
     model.train_on_batch(IDS, LABELS)
     model.save_weights(path)
-    other.load_weights(path)
+    other.train_on_batch(IDS, LABELS)
+    with pytest.warns(UserWarning, match="begin anew, at step 0") as told:
+        other.load_weights(path)
     np.testing.assert_array_equal(numbers(other), numbers(model))
+    rates = other.get_layer("rows").embedding.table_rates
+    assert [int(count) for count in rates.counts] == [0, 0]
+    assert len([one for one in told if "anew" in str(one.message)]) == 1
 
 
 def test_set_weights_leaves_the_count_of_a_schedule_as_it_is():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import uuid
+import warnings
 from typing import Any
 
 import keras
@@ -86,11 +87,22 @@ class LayerTables(tf.__internal__.tracking.AutoTrackable):
         ops.record_access(self.built())
 
     def reading(self, keys: Any) -> Any:
-        """Returns a context for a restore; missing schedules start at 0."""
+        """Returns a context for a restore; missing schedules start at 0.
+
+        A warning names the tables of these.
+        """
         rates = self.embedding.table_rates
         if rates.are_hidden:
             return contextlib.nullcontext()
         missing = rates.missing(keys)
+        if missing:
+            warnings.warn(
+                f"The file of layer '{self.name}' has no counts of steps for "
+                f"the schedules of tables {missing}, which were trained at a "
+                "constant rate or by an earlier release. The schedules begin "
+                "anew, at step 0.",
+                stacklevel=2,
+            )
         rates.begin(missing)
         return rates.hidden(missing)
 
