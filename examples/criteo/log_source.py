@@ -12,8 +12,13 @@ import tensorflow as tf
 
 from criteo.source import Chunk, Position
 from tfembed.data import SkippedLines
-from tfembed.data.criteo import LogRows, read_log
-from tfembed.data.tables import Layout
+from tfembed.data.criteo import (
+    CATEGORY_NAMES,
+    INTEGER_NAMES,
+    read_log,
+    stacked,
+)
+from tfembed.data.tables import Layout, Rows
 from tfembed.errors import DataError
 
 _HEAD_BYTES = 1 << 16
@@ -83,7 +88,7 @@ class LogSource:
         )
 
     def _chunk(
-        self, rows: LogRows, epoch: int, file: int, *, held_out: bool
+        self, rows: Rows, epoch: int, file: int, *, held_out: bool
     ) -> Chunk:
         """Returns the held-out or the other rows."""
         positions = np.zeros([len(rows.lines), len(Position._fields)], np.int64)
@@ -93,9 +98,9 @@ class LogSource:
         if self._holdout:
             kept = (rows.lines % self._holdout == 0) == held_out
         return Chunk(
-            tf.constant(rows.labels[kept]),
-            tf.constant(rows.integers[kept]),
-            tf.constant(rows.categories[kept].T, tf.string),
+            tf.constant(rows.columns["label"][kept]),
+            tf.constant(stacked(rows, INTEGER_NAMES)[kept], tf.float32),
+            tf.constant(stacked(rows, CATEGORY_NAMES)[kept].T, tf.string),
             positions[kept],
         )
 

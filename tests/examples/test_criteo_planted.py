@@ -7,7 +7,13 @@ import pytest
 from criteo.evaluation import auc
 from criteo.planted import PlantedStream, PlantedTruth
 
-from tfembed.data.criteo import find_logs, read_log
+from tfembed.data.criteo import (
+    CATEGORY_NAMES,
+    INTEGER_NAMES,
+    find_logs,
+    read_log,
+    stacked,
+)
 
 
 @pytest.fixture(scope="module")
@@ -95,10 +101,10 @@ def test_lines_read_back_as_the_examples_they_were_made_of(stream, tmp_path):
     (tmp_path / "log").write_bytes(b"".join(stream.lines(7, 500)))
     (rows,) = read_log(*find_logs(str(tmp_path / "log")))
     assert not rows.faults
-    np.testing.assert_array_equal(rows.labels, drawn.labels)
-    np.testing.assert_array_equal(rows.integers, drawn.integers)
+    np.testing.assert_array_equal(rows.columns["label"], drawn.labels)
+    np.testing.assert_array_equal(stacked(rows, INTEGER_NAMES), drawn.integers)
     np.testing.assert_array_equal(
-        rows.categories, stream.strings[drawn.ids].astype(object)
+        stacked(rows, CATEGORY_NAMES), stream.strings[drawn.ids].astype(object)
     )
 
 

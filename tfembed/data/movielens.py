@@ -11,12 +11,12 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from tfembed.data import tables
-from tfembed.data.tables import Array, Kind, Layout, SkippedLines
+from tfembed.data.columns import Array, Kind
+from tfembed.data.tables import Layout, SkippedLines
 from tfembed.errors import DataError
 from tfembed.optional_packages import optional
 
@@ -167,21 +167,20 @@ def _read(
 
 def _layout(path: str, kinds: Mapping[str, Kind]) -> Layout:
     """Infers the layout from the first line, which may be a header."""
-    head, end = tables.read_head(path, "line")
-    line = head.text[:end].rstrip(b"\r\n")
-    delimiter = next((d for d in ("\t", "::", ",") if d.encode() in line), "\t")
-    quotes: Any = "line" if delimiter == "," else "none"
-    try:
-        fields = tables.names_of(line, delimiter, quotes)
-        names = [field.strip("# ") for field in fields]
-    except ValueError as error:
-        raise DataError(str(error), path=path, line=1) from None
+    head = tables.read_head(path, is_quoted=False)
+    separators = ("\t", "::", ",")
+    delimiter = next(
+        (d for d in separators if d.encode() in head.rows[0]), "\t"
+    )
+    found, log = tables.header(head, path, delimiter)
+    names = [name.strip("# ") for name in found]
     if any(tables.is_number(name) for name in names[:2]):
-        width = max(len(names), 3)
-        others = (f"field {i + 1}" for i in range(len(_COLUMNS), width))
-        columns, end = (*_COLUMNS, *others)[:width], 0
+        others = (f"field {i + 1}" for i in range(len(_COLUMNS), len(names)))
+        columns = (*_COLUMNS[: max(len(names), 3)], *others)
+        log = Layout(path, columns, delimiter, False)
     else:
         plain = [n.partition(":")[0].replace("_", "").lower() for n in names]
         columns = tuple(_NAMES.get(p, n) for p, n in zip(plain, names))
     tables.check_names(columns, kinds, path, 1)
-    return Layout(path, columns, delimiter, quotes, end > 0, head.offset + end)
+    is_quoted = delimiter == ","
+    return dataclasses.replace(log, names=columns, is_quoted=is_quoted)

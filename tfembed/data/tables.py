@@ -1,9 +1,8 @@
 """Tables of text, read by pyarrow: finds files, reads blocks of rows, columns.
 
-A block has whole rows, about a megabyte of them. pyarrow parses it at once. A
-block that pyarrow refuses, or whose numbers are in doubt, is parsed again row
-by row, to name the fault and its line. Both ways take the same texts, and give
-the same values.
+pyarrow parses a block of 2,048 rows at once. Where it refuses a number, or a
+number is in doubt, it reads the block again as texts, which are judged one by
+one, to name the fault and its line.
 """
 
 from __future__ import annotations
@@ -11,29 +10,32 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
+import functools
 import glob
 import gzip
 import importlib
-import io
+import itertools
 import os
 import pathlib
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from tfembed.data import columns
+from tfembed.data.columns import Array, Kind
 from tfembed.errors import ArgumentError, DataError, UnsupportedError
 
-Array = np.ndarray[Any, Any]
 Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _READ_ERRORS = (OSError, EOFError, zlib.error, tf.errors.OpError)
-_BLOCK_BYTES = 1 << 19
+_BLOCK_ROWS = 2048
+_EMPTY = (b"\n", b"\r\n")
 _MOST_BYTES = 1 << 26  # The longest row.
 _KEPT = 5  # The number of bad lines whose faults a reader keeps.
 _INTEGER = re.compile(rb"[+-]?\d+")
@@ -61,34 +63,6 @@ class SkippedLines:
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
-    """A description of a column.
-
-    Attributes:
-      dtype: "int32", "int64", "float32", "float64" or "string".
-      separator: the separator of several values in a field; None: one value.
-      blank: the value of an empty field; None: an empty field is a fault.
-      finite: whether only finite numbers are allowed.
-      exact: whether a whole number that the dtype rounds is a fault.
-      among: the only values that are allowed; empty: all.
-    """
-
-    dtype: str
-    separator: str | None = None
-    blank: float | None = 0
-    finite: bool = False
-    exact: bool = True
-    among: tuple[float, ...] = ()
-
-
-class Lists(NamedTuple):
-    """A column of several values per row: all values, and each row's number."""
-
-    values: Array
-    lengths: Array
-
-
-@dataclasses.dataclass(frozen=True)
 class Layout:
     """The form of a text file.
 
@@ -96,24 +70,23 @@ class Layout:
       path: the path of the file.
       names: the names of its columns.
       delimiter: the separator of fields.
-      quotes: where fields may be quoted: "none"; in a "line", which ends at a
-        line break; or in "rows", whose quoted fields may have line breaks.
-      lines: the number of lines before the first row, 0 or 1.
+      is_quoted: whether fields may be quoted; such fields have line breaks.
+      line: the number of lines before the first row.
       offset: the number of bytes before the first row.
     """
 
     path: str
     names: tuple[str, ...]
     delimiter: str
-    quotes: Literal["none", "line", "rows"]
-    lines: int = 0
+    is_quoted: bool
+    line: int = 0
     offset: int = 0
 
 
 class Block(NamedTuple):
-    """Whole rows of a file: their text, and the lines and bytes before it."""
+    """Rows of a file as they are, and the lines and bytes before them."""
 
-    text: bytes
+    rows: list[bytes]
     line: int
     offset: int
 
@@ -123,12 +96,14 @@ class Rows(NamedTuple):
 
     Attributes:
       columns: arrays [n] of the columns' dtypes, or Lists; strings are bytes.
-      good: int64 [n], the positions of the good rows in the block.
+      lines: int64 [n], the number of each row's first line.
+      ends: int64 [n], the offset after each row, in uncompressed bytes.
       faults: the faults of the other rows, in order.
     """
 
     columns: dict[str, Any]
-    good: Array
+    lines: Array
+    ends: Array
     faults: list[DataError]
 
 
@@ -191,17 +166,35 @@ def check_names(
             raise DataError(what, path=path, line=line)
 
 
-def read_head(path: str, quotes: Any) -> tuple[Block, int]:
-    """Returns the first rows of a file, and how many bytes the first row has.
+def read_head(path: str, *, is_quoted: bool) -> Block:
+    """Returns the first rows of a file.
 
     Raises:
       DataError: the file cannot be read or is empty.
     """
-    layout = Layout(path, (), ",", quotes)
-    block = next(read_blocks(layout, size=1 << 16), None)
+    block = next(read_blocks(Layout(path, (), ",", is_quoted)), None)
     if block is None:
         raise DataError("an empty file", path=path)
-    return block, int(row_ends(block.text, quotes)[0])
+    return block
+
+
+def header(head: Block, path: str, delimiter: str) -> tuple[list[str], Layout]:
+    """Returns the names in the first row of a file, and the layout after it.
+
+    Raises:
+      DataError: the row is no header.
+    """
+    row = head.rows[0]
+    try:
+        text = row.decode().rstrip("\r\n")
+        names = text.split(delimiter)
+        if '"' in text:
+            names = next(csv.reader([text], delimiter=delimiter, strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        what = f"the header cannot be read: {error}"
+        raise DataError(what, path=path, line=1) from None
+    lines, offset = row.count(b"\n"), head.offset + len(row)
+    return names, Layout(path, tuple(names), delimiter, False, lines, offset)
 
 
 def is_number(text: str) -> bool:
@@ -209,32 +202,8 @@ def is_number(text: str) -> bool:
     return _NUMBER.fullmatch(text.strip().encode()) is not None
 
 
-def names_of(line: bytes, delimiter: str, quotes: str) -> list[str]:
-    """Returns the names in a header. Raises ValueError where it is no text."""
-    fields = split_row(line, delimiter, quotes)
-    try:
-        return [field.decode() for field in fields]
-    except UnicodeDecodeError:
-        raise ValueError("the text is not UTF-8") from None
-
-
-def split_row(row: bytes, delimiter: str, quotes: str) -> list[bytes]:
-    """Returns the fields of a row. Raises ValueError where quotes are bad."""
-    row = row.removesuffix(b"\n").removesuffix(b"\r")
-    if quotes == "none" or b'"' not in row:
-        if b"\r" in row:
-            raise ValueError("a carriage return inside of a field")
-        return row.split(delimiter.encode())
-    text = [row.decode("latin-1")]
-    try:
-        fields = next(csv.reader(text, delimiter=delimiter, strict=True))
-    except csv.Error as error:
-        raise ValueError(f"quotes out of place: {error}") from error
-    return [field.encode("latin-1") for field in fields]
-
-
 def read_blocks(
-    layout: Layout, line: int = 0, offset: int = 0, size: int = _BLOCK_BYTES
+    layout: Layout, line: int = 0, offset: int = 0
 ) -> Iterator[Block]:
     """Yields the rows after `line` lines, at `offset` uncompressed bytes.
 
@@ -244,84 +213,97 @@ def read_blocks(
       DataError: the file cannot be read, or is damaged: the whole lines before
         the damage come first.
     """
-    path, by_rows = layout.path, layout.quotes == "rows"
-    line, offset = max((line, offset), (layout.lines, layout.offset))
-    rest, is_start = b"", offset == 0
-    with _open(path, offset) as file:
-        while True:
-            piece, fault = _piece(file, max(size, len(rest)))
-            if is_start and piece.startswith(_BOM):
-                piece, offset = piece[len(_BOM) :], len(_BOM)
-            is_start, text = False, rest + piece
-            has_quotes = by_rows and b'"' in text
-            end = text.rfind(b"\n") + 1
-            if not piece and fault is None:
-                end = len(text)
-            elif has_quotes:
-                ends = [0, *row_ends(text, "rows").tolist()]
-                is_inside = text.count(b'"') % 2
-                end = ends[-1 if text[-1] == 10 and not is_inside else -2]
-            end = _without_empty_lines(text, end)
-            if end:
-                body = text[:end]
-                if has_quotes:
-                    _check_quotes(layout, body, line)
-                yield Block(body, line, offset)
-                line, offset = line + body.count(b"\n"), offset + end
-            if fault is not None:
-                what = f"cannot be read further: {fault}"
-                raise DataError(what, path=path, line=line + 1) from fault
-            if not piece:
-                return
-            rest = text[end:]
-            if len(rest) > _MOST_BYTES:
-                what = "a row without an end; its quotes may not be closed"
-                raise DataError(what, path=path, line=line + 1)
+    line, offset = max((line, offset), (layout.line, layout.offset))
+    held: list[bytes] = []  # Empty lines, which may be the last.
+    fault: Exception | None = None
+    is_end = False
+    with _open(layout.path) as file:
+        offset = offset or (len(_BOM) if file.read(len(_BOM)) == _BOM else 0)
+        file.seek(offset)
+        reading = _whole_rows(file) if layout.is_quoted else _lines(file)
+        while not is_end:
+            rows: list[bytes] = []
+            try:
+                rows.extend(itertools.islice(reading, _BLOCK_ROWS))
+                is_end = not rows
+                if rows and max(map(len, rows)) >= _MOST_BYTES:
+                    what = "a row without an end; its quotes may not be closed"
+                    raise ValueError(what)
+            except (*_READ_ERRORS, ValueError) as error:
+                fault, is_end = error, True
+            full = len(rows)
+            while full and rows[full - 1] in _EMPTY:
+                full -= 1
+            if full:
+                block = Block(held + rows[:full], line, offset)
+                yield block
+                line = int(_lines_before(block, layout)[-1])
+                offset += sum(map(len, block.rows))
+                held = []
+            held += rows[full:]
+    if fault is not None:
+        what = f"cannot be read further: {fault}"
+        raise DataError(what, path=layout.path, line=line + 1) from fault
 
 
-def row_ends(text: bytes, quotes: str) -> Array:
-    """Returns int64 [n], the offset after each row of a text."""
-    array = np.frombuffer(text, np.uint8)
-    ends = np.flatnonzero(array == 10) + 1
-    if quotes == "rows" and b'"' in text:
-        is_inside = np.searchsorted(np.flatnonzero(array == 34), ends) % 2
-        ends = ends[is_inside == 0]
-    if text and not (len(ends) and ends[-1] == len(text)):
-        ends = np.append(ends, len(text))
-    return ends
+def _lines_before(block: Block, layout: Layout) -> Array:
+    """Returns int64 [n + 1], the lines before each row, and after the last."""
+    if not layout.is_quoted:
+        return block.line + np.arange(len(block.rows) + 1)
+    breaks = [row.count(b"\n") for row in block.rows]
+    return block.line + np.cumsum([0, *breaks])
+
+
+def _lines(file: Any) -> Iterator[bytes]:
+    """Returns the lines of a file, cut where they are too long."""
+    is_remote = isinstance(file, tf.io.gfile.GFile)
+    size = () if is_remote else (_MOST_BYTES,)
+    return iter(functools.partial(file.readline, *size), b"")
+
+
+def _whole_rows(file: Any) -> Iterator[bytes]:
+    """Yields lines; those that a quoted field goes on over are one row."""
+    parts: list[bytes] = []
+    size = 0
+    is_inside = False
+    for line in _lines(file):
+        is_inside ^= line.count(b'"') % 2 == 1
+        parts.append(line)
+        size += len(line)
+        if not is_inside or size > _MOST_BYTES:
+            yield line if len(parts) == 1 else b"".join(parts)
+            parts, size = [], 0
+    if parts:
+        yield b"".join(parts)
 
 
 def read_rows(block: Block, layout: Layout, kinds: Mapping[str, Kind]) -> Rows:
     """Parses the requested columns of a block."""
+    text = b"".join(block.rows)
+    kept = np.arange(len(block.rows))
+    faults = _broken_rows(block.rows, text, layout)
+    if faults:
+        kept = np.delete(kept, list(faults))
+        text = b"".join(block.rows[row] for row in kept)
+
+    def refuse(row: Any) -> str:
+        faults[int(kept[row.number - 1])] = _wrong_width(row, layout)
+        return "skip"
+
     try:
-        columns = _parse(block.text, layout, kinds)
+        found = _parse(text, layout, kinds, refuse)
     except ValueError:  # So are pyarrow's errors.
-        return _parse_each(block, layout, kinds)
-    count = len(row_ends(block.text, layout.quotes))
-    return Rows(columns, np.arange(count), [])
-
-
-def narrow(values: Array, dtype: Any) -> tuple[Array, Array]:
-    """Returns values in the dtype, and which of them the dtype does not hold.
-
-    Args:
-      values: integers or floats; whole floats may become integers.
-      dtype: an integer or floating dtype. Fractions are rounded to it.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        narrowed = values.astype(dtype, copy=False)
-        if values.dtype == narrowed.dtype:
-            return narrowed, np.zeros(len(values), bool)
-        if values.dtype.kind == narrowed.dtype.kind == "f":
-            return narrowed, np.isinf(narrowed) & np.isfinite(values)
-        is_bad = narrowed.astype(values.dtype) != values
-        # 2**63 as an integer is another number on each processor.
-        for one in values, narrowed:
-            size = np.abs(one.astype(np.float64))
-            is_bad |= ~(
-                size <= 2.0**63 if one.dtype.kind == "i" else size < 2.0**63
-            )
-    return narrowed, is_bad
+        texts = _read(text, layout, dict.fromkeys(kinds, "binary"), refuse)
+        kept = np.setdiff1d(kept, list(faults))
+        found = _judge(texts, kept.tolist(), kinds, faults)
+    lines = 1 + _lines_before(block, layout)
+    ends = block.offset + np.cumsum([*map(len, block.rows)])
+    good = np.delete(np.arange(len(block.rows)), list(faults))
+    named = [
+        DataError(faults[row], path=layout.path, line=int(lines[row]))
+        for row in sorted(faults)
+    ]
+    return Rows(found, lines[good], ends[good], named)
 
 
 def check_gzip(path: str, size: int) -> None:
@@ -331,162 +313,158 @@ def check_gzip(path: str, size: int) -> None:
     """
     with tf.io.gfile.GFile(path, "rb") as file:
         file.seek(max(file.size() - 4, 0))
-        piece = file.read(4) != (size % 2**32).to_bytes(4, "little")
+        if file.read(4) == (size % 2**32).to_bytes(4, "little"):
+            return
     with _open(path) as file:
-        while piece:
-            piece, fault = _piece(file, _BLOCK_BYTES)
-            if fault:
-                what = f"is cut off or damaged: {fault}"
-                raise DataError(what, path=path) from fault
+        try:
+            while file.read(1 << 17):
+                pass
+        except _READ_ERRORS as error:
+            what = f"is cut off or damaged: {error}"
+            raise DataError(what, path=path) from error
 
 
 @contextlib.contextmanager
-def _open(path: str, offset: int = 0) -> Iterator[Any]:
+def _open(path: str) -> Iterator[Any]:
     """Opens a file, decompressed where its first bytes are gzip's."""
-    is_remote = "://" in path
+    local = pathlib.Path(path)
     try:
-        raw = tf.io.gfile.GFile(path, "rb") if is_remote else io.FileIO(path)
+        raw = (
+            tf.io.gfile.GFile(path, "rb") if "://" in path else local.open("rb")
+        )
         is_gzipped = raw.read(2) == GZIP_MAGIC
         raw.seek(0)
-        file = gzip.GzipFile(fileobj=raw) if is_gzipped else raw
-        file.seek(offset)
     except _READ_ERRORS as error:
         raise DataError(f"cannot be read: {error}", path=path) from None
     with raw:
-        yield file
+        yield gzip.GzipFile(fileobj=raw) if is_gzipped else raw
 
 
-def _piece(file: Any, size: int) -> tuple[bytes, Exception | None]:
-    """Returns up to `size` bytes, and the fault that ends them."""
-    read = getattr(file, "read1", file.read)
-    pieces = io.BytesIO()
-    try:
-        while pieces.tell() < size and (one := read(size - pieces.tell())):
-            pieces.write(one)
-    except _READ_ERRORS as error:
-        return pieces.getvalue(), error
-    return pieces.getvalue(), None
+def _broken_rows(
+    rows: list[bytes], text: bytes, layout: Layout
+) -> dict[int, str]:
+    """Returns the faults of rows that pyarrow would bend or pass over."""
+    faults: dict[int, str] = {}
+    has_empty = text.startswith(b"\n") or b"\n\n" in text
+    if not has_empty and b"\r" not in text and b'"' not in text:
+        return faults
+    d = re.escape(layout.delimiter.encode())
+    field = rb'(?:(?:"[^"]*")+|[^"\r' + d + rb"]*)"
+    quoted = re.compile(field + b"(?:" + d + field + b")*\r?\n?")
+    for number, row in enumerate(rows):
+        if row in _EMPTY:
+            faults[number] = "an empty line"
+        elif layout.is_quoted and b'"' in row:
+            if not quoted.fullmatch(row):
+                faults[number] = (
+                    "quotes out of place or not closed: a field is quoted as a "
+                    'whole, with "" for each quote in it'
+                )
+        elif b"\r" in row and b"\r" in row.removesuffix(b"\r\n"):
+            faults[number] = "a carriage return inside of a field"
+    return faults
 
 
-def _without_empty_lines(text: bytes, end: int) -> int:
-    """Returns the end of the last line that is not empty; 0: all are."""
-    last = end
-    while last and text[last - 1] in b"\r\n":
-        last -= 1
-    return last and (text.find(b"\n", last, end) + 1 or end)
+def _wrong_width(row: Any, layout: Layout) -> str:
+    few = "few" if row.actual_columns < row.expected_columns else "many"
+    return (
+        f"too {few} fields: {row.actual_columns}; a row has "
+        f"{row.expected_columns}, separated by {layout.delimiter!r}: "
+        + ", ".join([*layout.names[:6], "..."][: len(layout.names)])
+    )
 
 
-def _check_quotes(layout: Layout, text: bytes, line: int) -> None:
-    """Refuses quotes that begin or end in the middle of a field."""
-    array = np.frombuffer(b"\n" + text + b"\n", np.uint8)
-    quotes = np.flatnonzero(array == 34)
-    beside = array[quotes + np.resize([-1, 1], len(quotes))]
-    allowed = np.frombuffer(f'{layout.delimiter}\r\n"'.encode(), np.uint8)
-    bad = quotes[~np.isin(beside, allowed)].tolist()
-    if len(quotes) % 2:
-        bad.append(int(quotes[-1]))
-    if bad:
-        raise DataError(
-            "quotes out of place or not closed: a field is quoted as a whole, "
-            'with "" for each quote in it',
-            path=layout.path,
-            line=line + text.count(b"\n", 0, bad[0] - 1) + 1,
+def _read(
+    text: bytes,
+    layout: Layout,
+    types: Mapping[str, str],
+    refuse: Callable[[Any], str],
+) -> Any:
+    """Returns a table of Arrow. `refuse` is called for rows of another width."""
+    pa: Any = importlib.import_module("pyarrow")
+    reader: Any = importlib.import_module("pyarrow.csv")
+    schema = pa.schema([(n, getattr(pa, one)()) for n, one in types.items()])
+    if not text:
+        return schema.empty_table()
+    delimiter = layout.delimiter
+    if len(delimiter) > 1:  # pyarrow takes one byte, which the text lacks.
+        other = next(chr(i) for i in range(1, 32) if bytes([i]) not in text)
+        text, delimiter = (
+            text.replace(delimiter.encode(), other.encode()),
+            other,
         )
+    is_quoted = layout.is_quoted and b'"' in text
+    # Threads, and Arrow's own pool, keep tens of megabytes.
+    return reader.read_csv(
+        pa.BufferReader(text),
+        reader.ReadOptions(
+            column_names=layout.names,
+            block_size=len(text) + 1,
+            use_threads=False,
+        ),
+        reader.ParseOptions(
+            delimiter=delimiter,
+            quote_char='"' if is_quoted else False,
+            newlines_in_values=is_quoted,
+            ignore_empty_lines=False,
+            invalid_row_handler=refuse,
+        ),
+        reader.ConvertOptions(
+            check_utf8=False,
+            column_types=schema,
+            null_values=[""],
+            include_columns=schema.names,
+        ),
+        memory_pool=pa.system_memory_pool(),
+    )
 
 
 def _parse(
-    text: bytes, layout: Layout, kinds: Mapping[str, Kind]
+    text: bytes,
+    layout: Layout,
+    kinds: Mapping[str, Kind],
+    refuse: Callable[[Any], str],
 ) -> dict[str, Any]:
-    """Returns the columns; raises ValueError where a row is in doubt."""
-    by_rows, delimiter = layout.quotes == "rows", layout.delimiter
-    pa: Any = importlib.import_module("pyarrow")
-    reader: Any = importlib.import_module("pyarrow.csv")
-    count = text.count(b"\n") + (not text.endswith(b"\n"))
-    if by_rows and b'"' in text:
-        count = len(row_ends(text, "rows"))
-    # pyarrow breaks lines at "\r", too, and passes over empty lines.
-    is_strange = text.count(b"\r") != text.count(b"\r\n")
-    if is_strange or (layout.quotes == "line" and b'"' in text):
-        raise ValueError
-    if delimiter == "::":
-        if b"\x1f" in text:
-            raise ValueError
-        text, delimiter = text.replace(b"::", b"\x1f"), "\x1f"
-
-    def read(types: Mapping[str, Any]) -> Any:
-        size = len(text) + 1
-        return reader.read_csv(
-            pa.BufferReader(text),
-            reader.ReadOptions(column_names=layout.names, block_size=size),
-            reader.ParseOptions(
-                delimiter=delimiter,
-                quote_char='"' if by_rows else False,
-                newlines_in_values=by_rows,
-            ),
-            reader.ConvertOptions(
-                check_utf8=False,
-                column_types=types,
-                null_values=[""],
-                include_columns=list(types),
-            ),
-        )
-
+    """Returns the columns; raises ValueError where a value is in doubt."""
+    compute: Any = importlib.import_module("pyarrow.compute")
     types = {
-        name: pa.binary()
+        name: "binary"
         if kind.dtype == "string" or kind.separator is not None
-        else pa.int64()
+        else "int64"
         if kind.dtype.startswith("int")
-        else pa.float64()
+        else "float64"
         for name, kind in kinds.items()
     }
-    table = read(types)
-    if table.num_rows != count:
+    # pyarrow reads 0x10 as an integer.
+    has_hexadecimal = b"0x" in text or b"0X" in text
+    if has_hexadecimal and any(k.dtype[:3] == "int" for k in kinds.values()):
         raise ValueError
-    integers = [name for name, one in types.items() if one == pa.int64()]
-    if integers and (b"0x" in text or b"0X" in text):
-        texts = read(dict.fromkeys(integers, pa.binary()))
-        for column in texts.columns:
-            _refuse_hexadecimal(column)
-    columns = zip(table.columns, kinds.values())
-    arrays = [_convert(one.combine_chunks(), kind) for one, kind in columns]
-    return dict(zip(kinds, arrays))
+    table = _read(text, layout, types, refuse)
+    found: dict[str, Any] = {}
+    for name, kind in kinds.items():
+        array = table.column(name).combine_chunks()
+        if kind.separator is not None:
+            array = _split(array, kind)
+        elif (kind.blank is None and array.null_count) or (
+            kind.finite and compute.any(compute.is_nan(array)).as_py()
+        ):
+            raise ValueError
+        found[name] = _narrowed(columns.from_arrow(array, kind), kind)
+    return found
 
 
-def _refuse_hexadecimal(texts: Any) -> None:
-    """Raises ValueError for what pyarrow reads as an integer, and is none."""
-    compute: Any = importlib.import_module("pyarrow.compute")
-    if compute.any(compute.match_substring_regex(texts, "[xX]")).as_py():
-        raise ValueError
-
-
-def _convert(column: Any, kind: Kind) -> Any:
-    """Returns the values; raises ValueError where one is in doubt."""
-    column = getattr(column, "chunk", lambda _: column)(0)
-    if kind.separator is not None:
-        return _split(column, kind)
+def _narrowed(column: Any, kind: Kind) -> Any:
+    """Returns a column in its dtype; raises ValueError where one is in doubt."""
+    if isinstance(column, columns.Lists):
+        one = _narrowed(column.values, kind)
+        return columns.Lists(one, column.lengths)
     if kind.dtype == "string":
-        return column.to_numpy(zero_copy_only=False)
-    if not column.null_count:
-        return _narrowed(column.to_numpy(zero_copy_only=False), kind)
-    if kind.blank is None:
-        raise ValueError
-    values = _narrowed(column.fill_null(0).to_numpy(), kind).copy()
-    values[np.asarray(column.is_null())] = kind.blank
-    return values
-
-
-def _narrowed(values: Array, kind: Kind) -> Array:
-    """Returns int64 or float64 in the dtype; ValueError where in doubt."""
-    narrowed, is_doubt = narrow(values, kind.dtype)
-    if values.dtype.kind == "f":
-        # An infinity, or a nan where none may be, is looked at as text.
-        is_doubt = is_doubt | np.isinf(narrowed)
-        if kind.finite:
-            is_doubt |= np.isnan(narrowed)
-        if kind.exact:
-            # Whole numbers that the dtype, or float64, may have rounded.
-            is_doubt |= np.abs(values) >= 2.0**53
-            is_doubt |= (narrowed != values) & (np.trunc(values) == values)
+        return column
+    narrowed, is_doubt = columns.narrow(column, kind.dtype)
+    if narrowed.dtype.kind == "f":
+        # Whole numbers that float64 may have rounded, infinities that may be
+        # numbers are looked at as texts.
+        is_doubt = is_doubt | np.isinf(narrowed) | (np.abs(column) >= 2.0**53)
         if kind.among:
             is_doubt |= ~np.isin(narrowed, kind.among)
     if is_doubt.any():
@@ -494,111 +472,79 @@ def _narrowed(values: Array, kind: Kind) -> Array:
     return narrowed
 
 
-def _split(texts: Any, kind: Kind) -> Lists:
-    """Returns bags. An empty field is an empty bag, not one of an empty text."""
+def _split(texts: Any, kind: Kind) -> Any:
+    """Returns Arrow's lists of the pieces of texts that are not empty."""
     pa: Any = importlib.import_module("pyarrow")
     compute: Any = importlib.import_module("pyarrow.compute")
     lists = compute.split_pattern(texts, kind.separator)
     flat = lists.flatten()
     is_filled = np.asarray(compute.binary_length(flat)) > 0
-    counts = np.concatenate([[0], np.cumsum(is_filled)])
-    ends = np.cumsum(np.asarray(lists.value_lengths()))
-    lengths = np.diff(counts[ends], prepend=0)
+    counts = np.append(0, np.cumsum(is_filled))
+    ends = np.append(0, np.cumsum(np.asarray(lists.value_lengths())))
     flat = flat.filter(pa.array(is_filled))
-    if kind.dtype == "string":
-        return Lists(flat.to_numpy(zero_copy_only=False), lengths)
-    is_whole = kind.dtype.startswith("int")
-    if is_whole:
-        _refuse_hexadecimal(flat)
-    numbers = flat.cast(pa.string()).cast(
-        pa.int64() if is_whole else pa.float64()
-    )
-    return Lists(_narrowed(numbers.to_numpy(), kind), lengths)
+    if kind.dtype != "string":
+        is_whole = kind.dtype.startswith("int")
+        number = pa.int64() if is_whole else pa.float64()
+        flat = flat.cast(pa.string()).cast(number)
+    return pa.ListArray.from_arrays(pa.array(counts[ends], pa.int32()), flat)
 
 
-def _parse_each(
-    block: Block, layout: Layout, kinds: Mapping[str, Kind]
-) -> Rows:
-    """Parses row by row, and names each fault."""
-    rows: list[list[Any]] = []
-    good: list[int] = []
-    faults: list[DataError] = []
-    start, line = 0, block.line + 1
-    for number, end in enumerate(row_ends(block.text, layout.quotes).tolist()):
-        row = block.text[start:end]
-        try:
-            rows.append(_row(row, layout, kinds))
-            good.append(number)
-        except ValueError as error:
-            faults.append(DataError(str(error), path=layout.path, line=line))
-        start, line = end, line + row.count(b"\n")
-    columns: dict[str, Any] = {}
-    for place, (name, kind) in enumerate(kinds.items()):
-        dtype: Any = object if kind.dtype == "string" else kind.dtype
-        values = [row[place] for row in rows]
-        if kind.separator is not None:
-            flat = np.array([one for row in values for one in row], dtype)
-            columns[name] = Lists(flat, np.array([*map(len, values)], np.int64))
-        else:
-            columns[name] = np.array(values, dtype)
-    return Rows(columns, np.array(good, np.int64), faults)
-
-
-def _row(row: bytes, layout: Layout, kinds: Mapping[str, Kind]) -> list[Any]:
-    if not row.strip(b"\r\n"):
-        raise ValueError("an empty line")
-    fields = split_row(row, layout.delimiter, layout.quotes)
-    width = len(layout.names)
-    if len(fields) != width:
-        few = "few" if len(fields) < width else "many"
-        names = ", ".join(layout.names[:6]) + (", ..." if width > 6 else "")
-        raise ValueError(
-            f"too {few} fields: {len(fields)}; a row has {width}, separated by "
-            f"{layout.delimiter!r}: {names}"
-        )
-    values: list[Any] = []
+def _judge(
+    texts: Any,
+    rows: list[int],
+    kinds: Mapping[str, Kind],
+    faults: dict[int, str],
+) -> dict[str, Any]:
+    """Returns the columns of the good rows; judges each text by itself."""
+    found: dict[str, Any] = {}
     for name, kind in kinds.items():
-        field = fields[layout.names.index(name)]
-        try:
-            if kind.separator is None:
-                values.append(_value(field, kind))
-            else:
-                pieces = filter(None, field.split(kind.separator.encode()))
-                values.append([_value(one, kind) for one in pieces])
-        except ValueError as error:
-            shown = field[:24].decode(errors="backslashreplace")
-            shown = repr(shown + "..." * (len(field) > 24))
-            raise ValueError(f"{name} is {shown}; {error}") from None
-    return values
+        found[name] = values = {}
+        for row, field in zip(rows, texts.column(name).to_pylist()):
+            separator = (kind.separator or "").encode()
+            pieces = (
+                filter(None, field.split(separator)) if separator else [field]
+            )
+            try:
+                values[row] = [_value(piece, kind) for piece in pieces]
+            except ValueError as error:
+                shown = field[:24].decode(errors="backslashreplace")
+                shown = repr(shown + "..." * (len(field) > 24))
+                faults.setdefault(row, f"{name} is {shown}; it must {error}")
+    for name, kind in kinds.items():
+        lists = [found[name][row] for row in rows if row not in faults]
+        dtype: Any = object if kind.dtype == "string" else kind.dtype
+        flat = np.array([one for values in lists for one in values], dtype)
+        lengths = np.array([*map(len, lists)], np.int64)
+        is_bag = kind.separator is not None
+        found[name] = columns.Lists(flat, lengths) if is_bag else flat
+    return found
 
 
 def _value(field: bytes, kind: Kind) -> Any:
-    """Returns the value of a text; raises ValueError that says what is meant."""
+    """Returns the value of a text; raises ValueError that says what it must be."""
     if kind.dtype == "string":
         return field
     text = field.strip(b" \t")
     if not text and kind.blank is not None:
         return kind.blank
     is_whole = _INTEGER.fullmatch(text) and len(text) < 400
+    is_finite = is_whole or _NUMBER.fullmatch(text)
     or_empty = "" if kind.blank is None else " or empty"
-    if kind.dtype.startswith("int"):
-        if not is_whole:
-            raise ValueError(f"it must be an integer{or_empty}")
-        limits = np.iinfo(kind.dtype)
-        if not limits.min <= int(text) <= limits.max:
-            raise ValueError(f"it must fit into {kind.dtype}")
-        return int(text)
-    is_finite = _NUMBER.fullmatch(text)
+    if kind.dtype.startswith("int") and not is_whole:
+        raise ValueError(f"be an integer{or_empty}")
     if not is_finite and (kind.finite or not _SPECIAL.fullmatch(text)):
         finite = "finite " if kind.finite else ""
-        raise ValueError(f"it must be a {finite}number{or_empty}")
-    with np.errstate(over="ignore"):
-        value = np.dtype(kind.dtype).type(float(text))
-    if is_finite and not np.isfinite(value):
-        raise ValueError(f"it must fit into {kind.dtype}")
-    if kind.exact and is_whole and int(value) != int(text):
-        raise ValueError(f"{kind.dtype} would round it")
+        raise ValueError(f"be a {finite}number{or_empty}")
+    number: Any = int(text) if is_whole else float(text)
+    try:
+        with np.errstate(over="ignore"):
+            value = np.array(number).astype(kind.dtype)[()]
+        is_held = not is_finite or np.isfinite(value)
+        is_held &= not is_whole or int(value) == number
+    except OverflowError:
+        is_held = False
+    if not is_held:
+        raise ValueError(f"fit into {kind.dtype} as it is")
     if kind.among and value not in kind.among:
-        names = " or ".join(f"{one:g}" for one in kind.among)
-        raise ValueError(f"it must be {names}")
+        raise ValueError("be " + " or ".join(f"{one:g}" for one in kind.among))
     return value

@@ -10,15 +10,15 @@ import dataclasses
 import functools
 import importlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from tfembed import checks
+from tfembed.data import columns as arrays
 from tfembed.data import tables
-from tfembed.data.tables import Array, Files, Kind, Lists
+from tfembed.data.columns import Kind, Lists
+from tfembed.data.tables import Files
 from tfembed.errors import ArgumentError, DataError
 from tfembed.optional_packages import optional
 
@@ -98,7 +98,6 @@ def csv(
     optional("pyarrow", "`tfembed.data.csv`")
     paths = tables.find_files(files)
     kinds = _kinds(columns, label)
-    batch_size = checks.integer(batch_size, "batch_size", least=1)
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         raise ArgumentError(
             f"`delimiter` is one character, such as ',' or '\\t'; got "
@@ -114,7 +113,10 @@ def csv(
                     raise rows.faults[0]
                 yield rows.columns
 
-    return _dataset(chunks, kinds, batch_size, label, epochs, shuffle, seed)
+    specs = {name: kind.spec() for name, kind in kinds.items()}
+    return arrays.batches(
+        chunks, specs, batch_size, label, epochs, shuffle, seed
+    )
 
 
 def parquet(
@@ -141,7 +143,6 @@ def parquet(
     optional("pyarrow", "`tfembed.data.parquet`")
     paths = tables.find_files(files)
     kinds = _kinds(columns, label)
-    batch_size = checks.integer(batch_size, "batch_size", least=1)
     for path in paths:
         with _parquet_file(path) as file:
             schema = file.schema_arrow
@@ -154,7 +155,10 @@ def parquet(
             with _parquet_file(path) as file:
                 yield from _parquet_chunks(file, path, kinds)
 
-    return _dataset(chunks, kinds, batch_size, label, epochs, shuffle, seed)
+    specs = {name: kind.spec() for name, kind in kinds.items()}
+    return arrays.batches(
+        chunks, specs, batch_size, label, epochs, shuffle, seed
+    )
 
 
 def tfrecord(
@@ -191,7 +195,6 @@ def tfrecord(
     """
     paths = tables.find_files(files)
     kinds = _kinds(columns, label)
-    batch_size = checks.integer(batch_size, "batch_size", least=1)
     if compression.upper() not in ("", "GZIP", "ZLIB"):
         raise ArgumentError(
             f"`compression` is '', 'GZIP' or 'ZLIB'; got {compression!r}."
@@ -215,11 +218,16 @@ def tfrecord(
         for path in paths:
             for first, chunk in read(path, kinds):
                 yield {
-                    name: _fit(chunk[name], kind, path, name, "record", first)
+                    name: arrays.fit(
+                        chunk[name], kind, path, name, "record", first
+                    )
                     for name, kind in kinds.items()
                 }
 
-    return _dataset(chunks, kinds, batch_size, label, epochs, shuffle, seed)
+    specs = {name: kind.spec() for name, kind in kinds.items()}
+    return arrays.batches(
+        chunks, specs, batch_size, label, epochs, shuffle, seed
+    )
 
 
 def _kinds(columns: Columns, label: str | None) -> dict[str, Kind]:
@@ -242,6 +250,11 @@ def _kinds(columns: Columns, label: str | None) -> dict[str, Kind]:
                 f"Column {name!r} is given {given!r}; it takes one of "
                 f"{', '.join(d.name for d in _DTYPES)}, or a Bag of one."
             )
+        if is_bag and not given.separator:
+            raise ArgumentError(
+                f"The separator of column {name!r} is empty; it is one or more "
+                "characters, such as '|'."
+            )
         kinds[name] = Kind(dtype.name, given.separator if is_bag else None)
     return kinds
 
@@ -249,117 +262,10 @@ def _kinds(columns: Columns, label: str | None) -> dict[str, Kind]:
 def _layout(
     path: str, delimiter: str, kinds: Mapping[str, Kind]
 ) -> tables.Layout:
-    head, end = tables.read_head(path, "rows")
-    line = head.text[:end]
-    try:
-        names = tuple(tables.names_of(line, delimiter, "rows"))
-    except ValueError as error:
-        raise DataError(f"the header: {error}", path=path, line=1) from None
+    head = tables.read_head(path, is_quoted=True)
+    names, layout = tables.header(head, path, delimiter)
     tables.check_names(names, kinds, path, 1)
-    return tables.Layout(
-        path, names, delimiter, "rows", line.count(b"\n"), head.offset + end
-    )
-
-
-def _dataset(
-    chunks: Callable[[], Iterator[dict[str, Any]]],
-    kinds: Mapping[str, Kind],
-    batch_size: int,
-    label: str | None,
-    epochs: int,
-    shuffle: int,
-    seed: int | None,
-) -> tf.data.Dataset:
-    """Returns batches of the chunks' rows."""
-    epochs = checks.integer(epochs, "epochs", least=1)
-    shuffle = checks.integer(shuffle, "shuffle", least=0)
-
-    def tensors() -> Iterator[dict[str, Any]]:
-        for chunk in chunks():
-            with tf.device("/cpu:0"):
-                columns = {
-                    name: tf.RaggedTensor.from_row_lengths(*c, validate=False)
-                    if isinstance(c, Lists)
-                    else c
-                    for name, c in chunk.items()
-                }
-            yield columns
-
-    rows = tf.data.Dataset.from_generator(
-        tensors,
-        output_signature={name: _spec(kind) for name, kind in kinds.items()},
-    )
-    if shuffle:
-        rows = rows.unbatch().shuffle(shuffle, seed=seed).repeat(epochs)
-        rows = rows.batch(batch_size)
-    else:
-        rows = rows.repeat(epochs).rebatch(batch_size)
-    if label is not None:
-
-        def apart(batch: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-            features = {k: v for k, v in batch.items() if k != label}
-            return features, batch[label]
-
-        rows = rows.map(apart)
-    return rows.prefetch(2)
-
-
-def _spec(kind: Kind) -> Any:
-    dtype = tf.as_dtype(kind.dtype)
-    if kind.separator is not None:
-        return tf.RaggedTensorSpec([None, None], dtype, 1, tf.int64)
-    return tf.TensorSpec([None], dtype)
-
-
-def _fit(
-    column: Any, kind: Kind, path: str, name: str, what: str, first: int
-) -> Any:
-    """Returns a column in its dtype, of one value per row or of Lists.
-
-    Args:
-      column: an array of values or Lists.
-      kind: describes the requested column.
-      path: the file.
-      name: the name of the column.
-      what: "row" or "record".
-      first: the number of the first row, from 1.
-
-    Raises:
-      DataError: a value does not fit, or a row has several.
-    """
-    is_lists = isinstance(column, Lists)
-    values = column.values if is_lists else column
-    if kind.dtype != "string":
-        values, is_bad = tables.narrow(values, kind.dtype)
-        if is_bad.any():
-            place = int(np.argmax(is_bad))
-            given = (column.values if is_lists else column)[place]
-            if is_lists:
-                ends = np.cumsum(column.lengths)
-                place = int(np.searchsorted(ends, place, "right"))
-            raise DataError(
-                f"{what} {first + place}: column {name!r} is {given}, which "
-                f"does not fit {kind.dtype}",
-                path=path,
-            )
-    if not is_lists:
-        return values
-    if kind.separator is not None:
-        return Lists(values, column.lengths)
-    if (column.lengths > 1).any():
-        place = int(np.argmax(column.lengths > 1))
-        raise DataError(
-            f"{what} {first + place}: column {name!r} has "
-            f"{column.lengths[place]} values; name it as a Bag",
-            path=path,
-        )
-    if len(values) == len(column.lengths):
-        return values
-    single = np.full(
-        len(column.lengths), b"" if kind.dtype == "string" else 0, values.dtype
-    )
-    single[column.lengths == 1] = values
-    return single
+    return dataclasses.replace(layout, is_quoted=True)
 
 
 def _parquet_file(path: str) -> Any:
@@ -387,8 +293,8 @@ def _parquet_chunks(
         if batch is None:
             return
         yield {
-            name: _fit(
-                _from_arrow(batch.column(name), kind),
+            name: arrays.fit(
+                arrays.from_arrow(batch.column(name), kind),
                 kind,
                 path,
                 name,
@@ -425,55 +331,6 @@ def _form(given: Any) -> str:
         given = given.value_type
     found = (f for f, names in _FORMS.items() if re.match(names, str(given)))
     return next(found, "")
-
-
-def _plain(array: Any) -> Any:
-    """Returns an array without extension types and dictionaries."""
-    array = getattr(array, "storage", array)
-    is_coded = hasattr(array, "dictionary_decode")
-    return array.dictionary_decode() if is_coded else array
-
-
-def _from_arrow(array: Any, kind: Kind) -> Any:
-    """Returns an array of values or Lists, of the dtypes of the file."""
-    array = _plain(array)
-    if kind.separator is None:
-        return _values(array, kind)
-    lengths = np.zeros(len(array), np.int64)
-    full = array.drop_null()
-    if len(full):
-        size = getattr(full.type, "list_size", None)
-        filled = np.asarray(full.value_lengths()) if size is None else size
-        lengths[np.asarray(array.is_valid())] = filled
-        full = full.flatten()
-    return Lists(_values(_plain(full), kind), lengths)
-
-
-def _values(array: Any, kind: Kind) -> Array:
-    """Returns int64, floats, or texts as bytes; 0 and "" for null."""
-    pa: Any = importlib.import_module("pyarrow")
-    is_text, given = kind.dtype == "string", str(array.type)
-    blank: Any = b"" if is_text else 0
-    if given == "null" or not len(array):
-        dtype: Any = object if is_text else kind.dtype
-        return np.full(len(array), blank, dtype)
-    if is_text and "view" in given:
-        texts = array.to_pylist()
-        array = pa.array([tf.compat.as_bytes(t) if t else t for t in texts])
-    if is_text:
-        array = array.cast(pa.large_binary())
-    elif given.startswith("decimal"):
-        array = array.cast(pa.float64())
-    elif not given.startswith(("float", "double", "halffloat", "uint64")):
-        array = array.cast(pa.int64())
-    if not array.null_count or is_text or given == "halffloat":
-        values = array.to_numpy(zero_copy_only=False)
-    else:
-        values = array.fill_null(0).to_numpy(zero_copy_only=False)
-    if array.null_count:
-        values = values.copy()
-        values[np.asarray(array.is_null())] = blank
-    return values
 
 
 def _records(
