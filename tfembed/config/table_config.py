@@ -85,8 +85,8 @@ class TableConfig:
       max_size: the maximum number of ids of such a table: inserts make room by
         the eviction policy. A step with more distinct ids is refused. None:
         unbounded.
-      fan_in: the number of rows by which VarianceScaling, Glorot*, He* and
-        Lecun* scale new rows of such a table, as a static one does by its
+      fan_in: the number of rows by which VarianceScaling, Glorot, He and
+        Lecun scale new rows of such a table, as a static one does by its
         `vocabulary_size`. None: `max_size`, else 1, of which a warning tells.
       key_dtype: the dtype of the ids, or its name: tf.int64, which takes all
         integers; for a table without a vocabulary also tf.string.

@@ -171,7 +171,7 @@ class HashTable(ShardedTable):
         random bits depend only on the seed, the key, the column and the number
         of batches that the shard has written; for `accum` also on the position
         in the batch.
-      fan_in: the number of rows by which VarianceScaling, Glorot*, He* and Lecun*
+      fan_in: the number of rows by which VarianceScaling, Glorot, He and Lecun
         scale new rows, as Keras does by `input_dim`. None: `max_size`, else
         `init_size`, else 1, of which a warning tells.
 

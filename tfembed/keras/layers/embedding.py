@@ -91,7 +91,7 @@ class Embedding(keras.layers.Layer):
       max_norm: longer rows (L2) are scaled down to it.
       admission, eviction, expiry, max_size: the policies that decide which ids
         get a row and which rows are removed, as in `tfembed.TableConfig`.
-      fan_in: the number of rows by which VarianceScaling, Glorot*, He* and Lecun*
+      fan_in: the number of rows by which VarianceScaling, Glorot, He and Lecun
         scale new rows, as Keras does by `input_dim`. None: `max_size`, else 1, of
         which a warning tells.
       value_dtype: the dtype of the rows: float32, float16 or bfloat16.
