@@ -7,6 +7,7 @@ watches the rows that came out, and the step is told their gradient.
 
 from __future__ import annotations
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -311,21 +312,23 @@ class TableLayer(Grown):
 
 
 class DistributedLayer(Table):
-    """`keras.layers.DistributedEmbedding`, which moves its tables by itself."""
+    """`keras.layers.DistributedEmbedding`, with an optimizer of its own."""
 
-    tangent_shape = ()
+    tangent_shape = (256,)
 
     def __init__(self):
         self.layer = tfembed.keras.layers.DistributedEmbedding(
             _features(), tfembed.SGD(RATE), name="layer"
         )
         self.sources = self.layer.trainable_weights
+        self.optimizer = keras.optimizers.SGD(0.0)
+        self.optimizer.build(self.sources)
 
     def look_up(self, ids):
         return self.layer(ids)
 
     def apply(self, gradients):
-        """Nothing is left to do."""
+        self.optimizer.apply(gradients, self.sources)
 
     def rows(self):
         (table,) = self.layer.get_embedding_tables().values()

@@ -84,3 +84,11 @@ def rows(one):
         else table.numpy()
         for name, table in one.get_embedding_tables().items()
     }
+
+
+def apply(tape, loss, layer):
+    """Trains the tables of a layer by a loss; returns the gradients."""
+    variables = layer.trainable_variables
+    gradients = tape.gradient(loss, variables)
+    keras.optimizers.SGD(0.0).apply(gradients, variables)
+    return gradients

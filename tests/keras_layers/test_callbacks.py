@@ -22,6 +22,7 @@ import tensorflow as tf
 
 import tfembed
 import tfembed.dynamic_embedding as de
+from keras_layers import small_model
 from tfembed import errors
 from tfembed.keras.layers import DistributedEmbedding, Embedding
 
@@ -387,7 +388,7 @@ def distributed(rule, names=("users", "items"), size=4):
     )
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(tf.concat(layer([IDS["user"]] * 2), 1))
-    tape.gradient(loss, layer.trainable_weights)
+    small_model.apply(tape, loss, layer)
     return layer
 
 

@@ -28,7 +28,7 @@ def trained(layer, steps=3):
     for _ in range(steps):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(layer(tf.constant([1])) ** 2)
-        tape.gradient(loss, layer.trainable_variables)
+        small_model.apply(tape, loss, layer)
     return layer(tf.constant([1]), training=False)[0].numpy()
 
 

@@ -130,7 +130,15 @@ def _trained(make_model, layer):
 
 
 @pytest.mark.parametrize("ours", OURS)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(name, marks=pytest.mark.slow)
+        if name == "Bidirectional"
+        else name
+        for name in MODELS
+    ],
+)
 def test_a_layer_in_a_wrapper_trains_as_keras_own(model, ours):
     expected = _trained(MODELS[model], _stock())
 

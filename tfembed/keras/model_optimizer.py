@@ -107,6 +107,17 @@ class ModelOptimizer:
             )
         return tf.convert_to_tensor(optimizer.learning_rate)
 
+    def say_moved_by_gradient(self) -> None:
+        """Warns once that gradients move rows, whether applied or not."""
+        self._tell(
+            "gradient",
+            self._rates.trained,
+            "move when a tape takes the gradient of the layer's weight, before "
+            "an optimizer applies it: in a loop of your own under a strategy "
+            "with several replicas. Call the layer with training=False for "
+            "gradients that must not train.",
+        )
+
     def _check_options(self, optimizer: Any) -> None:
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         for option, what_tables_do in _LEFT_OUT.items():

@@ -95,6 +95,7 @@ ENDED_BY = {
     "untracked": "a public mark against tracking",
     "variable_accessed": "a public tape.watch_accessed for all open tapes",
     "waits_for_nothing": "the end of tf.compat.v1.Session",
+    "weight_accessed": "freezing and tapes that take an object in place of a variable",
     "outermost_trace": "a public way to ask which function is being traced",
     "when_traced": "a public callback for the end of a trace",
 }
@@ -180,6 +181,19 @@ def table_accessed(anchor: Any) -> None:
         tape.variable_accessed(anchor)
 
 
+def weight_accessed(anchor: Any) -> None:
+    """Acts as `variable_accessed`, for a weight that stands before a variable.
+
+    Freezing makes a constant of the variable, `anchor.stand_in()`, whose handle
+    is the anchor's.
+    """
+    graph: Any = tf.compat.v1.get_default_graph()
+    if hasattr(graph, "watch_variable"):
+        graph.watch_variable(_stand_in(anchor, _WeightStandIn))
+    if anchor.trainable:
+        tape.variable_accessed(anchor)
+
+
 def table_read(anchor: Any) -> None:
     """Acts as `table_accessed`, for reads without a gradient.
 
@@ -200,7 +214,8 @@ def _keep_stand_in(anchor: Any, *, is_read: bool = False) -> None:
     """Adds a stand-in to the function that is being traced, if any."""
     graph: Any = tf.compat.v1.get_default_graph()
     if hasattr(graph, "watch_variable"):
-        graph.watch_variable(_stand_in(anchor, is_read=is_read))
+        kind = _ReadStandIn if is_read else _StandIn
+        graph.watch_variable(_stand_in(anchor, kind))
 
 
 class _StandIn(tf.__internal__.tracking.Trackable):
@@ -212,14 +227,12 @@ class _StandIn(tf.__internal__.tracking.Trackable):
 
     Args:
       anchor: the represented object, which keeps the stand-in alive.
-      is_read: whether the function only reads it, without a gradient.
     """
 
     _should_act_as_resource_variable = True
 
-    def __init__(self, anchor: Any, *, is_read: bool) -> None:
+    def __init__(self, anchor: Any) -> None:
         self._anchor = weakref.ref(anchor)
-        self._is_read = is_read
 
     @property
     def anchor(self) -> Any:
@@ -234,7 +247,7 @@ class _StandIn(tf.__internal__.tracking.Trackable):
 
     @property
     def trainable(self) -> bool:
-        """Whether the anchor is trainable and not only read.
+        """Whether the anchor is trainable.
 
         Each call of the function reads it, and if it is True tapes watch this
         object. A tape keeps the first object that it gets for a handle. So this
@@ -242,7 +255,7 @@ class _StandIn(tf.__internal__.tracking.Trackable):
         lists the anchor.
         """
         anchor = self.anchor
-        if self._is_read or not anchor.trainable:
+        if not anchor.trainable:
             return False
         tape.variable_accessed(anchor)
         return True
@@ -269,6 +282,28 @@ class _StandIn(tf.__internal__.tracking.Trackable):
         proto.user_object.identifier = "_generic_user_object"
         proto.user_object.version.producer = 1
         proto.user_object.version.min_consumer = 1
+
+
+class _ReadStandIn(_StandIn):
+    """Represents an object that the function only reads, without a gradient."""
+
+    @property
+    def trainable(self) -> bool:
+        """False, if the anchor is still there."""
+        return self.anchor is None
+
+
+class _WeightStandIn(_StandIn):
+    """Represents a weight that stands before a variable."""
+
+    @property
+    def handle(self) -> Any:
+        """The variable's handle."""
+        return self.anchor.handle
+
+    def numpy(self) -> Any:
+        """Returns the variable's numbers, for freezing."""
+        return self.anchor.stand_in().numpy()
 
 
 class _CallCheck(tf.__internal__.tracking.Trackable):
@@ -324,12 +359,12 @@ class _HandleNumber(tf.__internal__.types.Tensor):
         return tf.resource
 
 
-def _stand_in(anchor: Any, *, is_read: bool) -> _StandIn:
-    """Returns the stand-in of `anchor`, one for reads and one for gradients."""
-    name = f"{_STAND_IN}_read" if is_read else _STAND_IN
+def _stand_in(anchor: Any, kind: type[_StandIn]) -> _StandIn:
+    """Returns the stand-in of `anchor`, one of each kind."""
+    name = f"{_STAND_IN}{kind.__name__}"
     found: _StandIn | None = anchor.__dict__.get(name)
     if found is None:
-        found = _StandIn(anchor, is_read=is_read)
+        found = kind(anchor)
         # Bypasses attribute tracking, which would add it as a child.
         object.__setattr__(anchor, name, found)
     return found

@@ -18,6 +18,7 @@ from tfembed.ops.private import running_frames
 __all__ = [
     "add_layer",
     "asked_for_jit",
+    "asked_for_variable",
     "called_layers",
     "callbacks_running",
     "calling_layers",
@@ -38,6 +39,7 @@ __all__ = [
 ENDED_BY = {
     "add_layer": "a public `Layer.add_layer` after the layer was built",
     "asked_for_jit": "a public attribute of a model: what `compile` was given",
+    "asked_for_variable": "moving averages of weights without those of tables",
     "called_layers": "a public way to ask which layer is being called",
     "callbacks_running": "a public way to ask for the callbacks of a fit",
     "calling_layers": "a public way to ask which layers are being called",
@@ -116,6 +118,18 @@ def optimizer_stepping() -> Any:
         if isinstance(caller, keras.optimizers.Optimizer):
             return None if isinstance(caller, scaler) else caller
     return None
+
+
+def asked_for_variable() -> bool:
+    """Says whether an optimizer or SwapEMAWeights runs in this thread.
+
+    Both make moving averages of all weights, by their variables.
+    """
+    kinds = (keras.optimizers.Optimizer, keras.callbacks.SwapEMAWeights)
+    return any(
+        isinstance(frame.f_locals.get("self"), kinds)
+        for frame in running_frames()
+    )
 
 
 def loss_scaler_stepping() -> Any:

@@ -72,6 +72,21 @@ class SourceWeight(keras.Variable, TableSource):
         """The weight's variable; for TensorBoard some rows of the tables."""
         return self.shown_rows() if showing_weights() else super().value
 
+    def _as_watched(self, shape: Any = None) -> WatchedTable:
+        """Makes what tapes and optimizers take in place of the weight.
+
+        Args:
+          shape: as for `WatchedTable`.
+        """
+        watched = WatchedTable(self, shape)
+        watched.__dict__.update(
+            overwrite_with_gradient=True,
+            assign=self.assign,
+            path=self._path,
+            _unique_id=getattr(self._value, "_unique_id", self._path),
+        )
+        return watched
+
     @property
     def shown_name(self) -> str:
         """The tables' name in TensorBoard."""
@@ -136,16 +151,23 @@ class SourceWeight(keras.Variable, TableSource):
         Keras puts a variable there, which the restore op of the graph, as
         TensorFlow Serving runs it, would look for in files that have none.
         """
-        if private.acts_as_variable(self):
-            return super()._export_to_saved_model_graph(
-                object_map, tensor_map, options, **kwargs
-            )
-        return self._value._export_to_saved_model_graph(
+        resources = self._value._export_to_saved_model_graph(
             object_map, tensor_map, options, **kwargs
         )
+        if private.acts_as_variable(self):
+            object_map[self] = tf.Variable(object_map[self._value])
+        return resources
 
     def _write_object_proto(self, proto: Any, options: Any) -> None:
         self._value._write_object_proto(proto, options)
+
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        self._value._copy_trackable_to_cpu(object_map)
+        object_map[self] = tf.Variable(object_map[self._value])
+
+    @property
+    def _shared_name(self) -> str:
+        return str(self._value._shared_name)
 
 
 refuse_operators(SourceWeight, SourceWeight.no_tensor)
@@ -261,14 +283,7 @@ class TableVariable(SourceWeight):
         # gradient to them. So an optimizer that cannot train tables calls
         # `assign`.
         self.overwrite_with_gradient = True
-        # Tapes and optimizers take the weight or its value.
-        self._watched_weight = WatchedTable(self)
-        self._watched_weight.__dict__.update(
-            overwrite_with_gradient=True,
-            assign=self.assign,
-            path=self._path,
-            _unique_id=getattr(self._value, "_unique_id", self._path),
-        )
+        self._watched_weight = self._as_watched()
 
     @property
     def _should_act_as_resource_variable(self) -> bool:

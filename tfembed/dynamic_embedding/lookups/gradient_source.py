@@ -48,6 +48,10 @@ class GradientSource:
         """Returns a hashable reference, whose `deref()` is this object."""
         return _Reference(self)
 
+    def stand_in(self) -> Any:
+        """Returns what tf.custom_gradient takes for this source."""
+        return StandIn(self)
+
     def zero_gradient(self) -> Any:
         """Returns the gradient of a tape with unconnected_gradients=ZERO."""
         return no_slices(self)
@@ -145,7 +149,9 @@ class WatchedTable(tf.Variable):
     It has no value: a use as a tensor or an array raises DtypeError.
 
     Args:
-      params: the table.
+      params: the table, or what stands for tables.
+      shape: the shape of its gradient if that is dense; None: slices by key,
+        its shape is that of zero rows.
     """
 
     _should_act_as_resource_variable = True
@@ -156,8 +162,9 @@ class WatchedTable(tf.Variable):
     def _variable_call(cls, *args: Any, **kwargs: Any) -> None:
         """Bypasses TensorFlow's handling of tf.Variable's own arguments."""
 
-    def __init__(self, params: Any) -> None:
+    def __init__(self, params: Any, shape: Any = None) -> None:
         self.params = params
+        self._shape = shape
 
     @property
     def name(self) -> str:
@@ -171,7 +178,9 @@ class WatchedTable(tf.Variable):
 
     @property
     def shape(self) -> tf.TensorShape:
-        """The shape of zero rows, [0, dim]."""
+        """The shape of zero rows, [0, dim], or that of a dense gradient."""
+        if self._shape is not None:
+            return tf.TensorShape(self._shape)
         return tf.TensorShape([0, self.params.dim])
 
     @property
@@ -264,14 +273,16 @@ class StandIn(tf.__internal__.CompositeTensor):
 
 
 class _Reference(private.Reference):
-    """A reference that dereferences to a `StandIn` in tf.custom_gradient."""
+    """A reference that dereferences to a stand-in in tf.custom_gradient."""
 
     __slots__ = ()
 
     def deref(self) -> Any:
-        """Returns the object, or its `StandIn` to tf.custom_gradient."""
+        """Returns the object, or its stand-in to tf.custom_gradient."""
         source = self._wrapped
-        return StandIn(source) if private.asked_by_custom_gradient() else source
+        if private.asked_by_custom_gradient():
+            return source.stand_in()
+        return source
 
 
 class _SourceSpec(tf.TypeSpec):

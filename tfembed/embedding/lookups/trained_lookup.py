@@ -28,6 +28,11 @@ from tfembed.embedding.features.output_shapes import (
     warn_if_ignored,
 )
 from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
+from tfembed.embedding.lookups.taken_updates import (
+    TakenUpdates,
+    Update,
+    mark_moved,
+)
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import Replicas
 from tfembed.embedding.steps.table_rates import TableRates
@@ -75,6 +80,8 @@ class TrainedLookup:
         of because they got none.
       after_update: a callback of the names of updated tables, called once per
         update for all replicas.
+      taken: keeps updates until an optimizer applies them; None: a gradient
+        updates the tables.
     """
 
     plan: EmbeddingPlan
@@ -83,6 +90,7 @@ class TrainedLookup:
     rates: TableRates
     known: set[str] = dataclasses.field(default_factory=set)
     after_update: Callable[[set[str]], None] = lambda names: None
+    taken: TakenUpdates | None = None
 
     def subset(
         self, indices: Sequence[int], feature_config: Any
@@ -119,9 +127,10 @@ class TrainedLookup:
             unknown.
           weights: None, or as for `TPUEmbedding.enqueue`; the weights of
             Tensors are Tensors of the same shape.
-          trap: the value of a scalar variable. A tape that differentiates with
+          trap: the value of a variable. A tape that differentiates with
             respect to the variable updates the tables; the variable's gradient
-            is 0. None: no gradient.
+            is 0. With `taken` it is [SLOTS], and the gradient is what `taken`
+            applies. None: no gradient.
           scale: a function, called in the gradient, that returns the loss
             scale.
 
@@ -222,12 +231,21 @@ class TrainedLookup:
                     at_each_call(_check_called)
                 self._warn_of_unused(reached)
                 factor = 1.0 / tf.cast(scale(), tf.float32)
-                gradients = [tf.cast(g, tf.float32) * factor for g in upstream]
+                gradients = [tf.cast(g, tf.float32) for g in upstream]
+                if self.taken is not None:
+                    update = self._waiting(ids, plans, gradients, factor)
+                    return tf.raw_ops.PreventGradient(
+                        input=self.taken.take(update, trap),
+                        message=_SECOND_ORDER,
+                    )
+                gradients = [g * factor for g in gradients]
 
                 def of_trap() -> tf.Tensor:
                     self._update(ids, plans, gradients)
-                    return tf.raw_ops.PreventGradient(
-                        input=0.0 * trap, message=_SECOND_ORDER
+                    return mark_moved(
+                        tf.raw_ops.PreventGradient(
+                            input=0.0 * trap, message=_SECOND_ORDER
+                        )
                     )
 
                 # If the tape is outside of the function, TensorFlow runs only
@@ -263,6 +281,28 @@ class TrainedLookup:
                 stacklevel=2,
             )
 
+    def _waiting(
+        self,
+        ids: list[FeatureIds],
+        plans: list[FeaturePlan],
+        gradients: list[tf.Tensor],
+        factor: tf.Tensor,
+    ) -> Update:
+        """Returns an update that `taken` keeps until its gradient is applied."""
+
+        def apply(calls: Sequence[tuple[Any, list[Any], list[Any]]]) -> None:
+            features: list[FeatureIds] = []
+            of_calls: list[FeaturePlan] = []
+            of_features: list[tf.Tensor] = []
+            for (kinds, plans), tensors, of_call in calls:
+                features += _of_parts(kinds, tensors)
+                of_calls += plans
+                of_features += of_call
+            self._update(features, of_calls, of_features)
+
+        call = ([one.kind for one in ids], plans)
+        return Update(_parts(ids), gradients, factor, apply, call)
+
     def _update(
         self,
         ids: list[FeatureIds],
@@ -271,27 +311,37 @@ class TrainedLookup:
     ) -> None:
         """Updates the tables once for all replicas."""
         kinds = [one.kind for one in ids]
-        parts: list[Any] = [
-            part
-            for one in ids
-            for part in (one.ids, one.rows, one.weights, one.batch_size)
-        ]
+        parts = _parts(ids)
 
         def merged(per_replica: list[list[Any]]) -> None:
             features: list[FeatureIds] = []
             of_features: list[tf.Tensor] = []
             for values in per_replica:
                 of_features += values[4 * len(kinds) :]
-                features += [
-                    FeatureIds(kind, *values[4 * i : 4 * i + 4])
-                    for i, kind in enumerate(kinds)
-                ]
+                features += _of_parts(kinds, values)
             self.engine.update(features, plans * len(per_replica), of_features)
             names = {self.plan.tables[one.table].name for one in plans}
             self.rates.advance(self.engine.resources, names)
             self.after_update(names)
 
         self.replicas.merge(merged, [*parts, *gradients])
+
+
+def _parts(ids: Sequence[FeatureIds]) -> list[Any]:
+    """Returns the four tensors of each feature."""
+    return [
+        part
+        for one in ids
+        for part in (one.ids, one.rows, one.weights, one.batch_size)
+    ]
+
+
+def _of_parts(kinds: Sequence[str], parts: Sequence[Any]) -> list[FeatureIds]:
+    """Makes features of their kinds and what `_parts` returned."""
+    return [
+        FeatureIds(kind, *parts[4 * i : 4 * i + 4])
+        for i, kind in enumerate(kinds)
+    ]
 
 
 def _check_left(left: str) -> None:

@@ -20,6 +20,7 @@ from tfembed.dynamic_embedding.keras.layer_config import (
     say_not_shared,
 )
 from tfembed.dynamic_embedding.keras.private import (
+    asked_for_variable,
     forget_shared_object,
     model_stepping,
     optimizer_stepping,
@@ -38,12 +39,14 @@ from tfembed.embedding.features.input_values import (
     with_tensors,
 )
 from tfembed.embedding.features.inputs import weights_in_bags
+from tfembed.embedding.lookups.taken_updates import SLOTS, TakenUpdates
+from tfembed.embedding.replicas import is_tpu
 from tfembed.keras import descriptions, packed_inputs
 from tfembed.keras.keras_rs import as_features, say_unused
 from tfembed.keras.model_optimizer import ModelOptimizer
 from tfembed.keras.table_files import TableFiles
 from tfembed.keras.table_optimizers import described, keras_optimizer_of
-from tfembed.ops.private import is_recomputed, track
+from tfembed.ops.private import is_recomputed, track, weight_accessed
 
 __all__ = ["DistributedEmbedding", "LayerTables", "output_specs", "with_tuples"]
 
@@ -223,18 +226,81 @@ _ADAM = "adam"  # keras-rs' default optimizer of a table.
 
 
 class _TrapWeight(SourceWeight):
-    """A layer's only weight; differentiating with respect to it updates tables.
+    """A layer's only weight; an optimizer that gets its gradient updates tables.
+
+    Keras' optimizers `assign` the gradient to such a weight.
 
     Attributes:
       tables: the tables to update.
+      taken: the updates of which a gradient is made; None: it moves the rows.
     """
 
     tables: LayerTables
+    taken: TakenUpdates | None
+
+    @property
+    def overwrite_with_gradient(self) -> bool:
+        """Whether an optimizer assigns the gradient, and has no slots.
+
+        It is False while one makes moving averages, which SwapEMAWeights
+        expects of all weights.
+        """
+        optimizer = optimizer_stepping()
+        return optimizer is None or bool(optimizer.built)
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._watched_weight = self._as_watched(self.shape)
+
+    @property
+    def variable(self) -> Any:
+        """The tf.Variable of the weight's zeros."""
+        return self._value
+
+    @property
+    def handle(self) -> tf.Tensor:
+        """The variable's handle; under a strategy, the running replica's."""
+        return self._value.handle
 
     @property
     def watched(self) -> Any:
-        """The variable that a tape watches for this weight."""
-        return self.value
+        """The `WatchedTable` that a tape watches for this weight."""
+        return self._watched_weight
+
+    @property
+    def value(self) -> Any:
+        """Has the weight's gradient; for TensorBoard some rows of the tables.
+
+        Moving averages are made of the variable itself.
+        """
+        if asked_for_variable():
+            return self._value
+        value = super().value
+        return self._watched_weight if value is self._value else value
+
+    @property
+    def value_dtype(self) -> tf.DType:
+        """The dtype of the weight's gradient."""
+        return tf.as_dtype(str(self.dtype))
+
+    def read(self) -> tf.Tensor:
+        """Returns the weight's zeros, whose gradient updates the tables."""
+        value = super().value
+        if value is self:  # In a `stateless_call`.
+            value = self._value
+        if isinstance(value, tf.distribute.DistributedValues) or (
+            value is not self._value
+        ):
+            return tf.convert_to_tensor(value)
+        # Not of the variable: tapes and functions would list that.
+        weight_accessed(self)
+        return tf.raw_ops.ReadVariableOp(
+            resource=value.handle, dtype=value.dtype
+        )
+
+    def stand_in(self) -> Any:
+        """Returns the weight's variable, whose gradient is dense."""
+        return self._value
 
     @property
     def shown_name(self) -> str:
@@ -249,7 +315,7 @@ class _TrapWeight(SourceWeight):
 
     def zero_gradient(self) -> tf.Tensor:
         """Returns the gradient of a tape with unconnected_gradients=ZERO."""
-        return tf.zeros_like(self.value)
+        return tf.zeros(self.shape, self.value_dtype)
 
     def words(self) -> str:
         """Says which rows the weight stands for, and where these are."""
@@ -260,33 +326,84 @@ class _TrapWeight(SourceWeight):
         ]
         return f"{', '.join(counts)}: `layer.get_embedding_tables()`"
 
+    def no_tensor(self) -> errors.DtypeError:
+        """Returns the error of a use as a tensor, which would have no rows."""
+        return errors.DtypeError(
+            f"{super().no_tensor()} A variable for sums of its gradients is "
+            "`tf.Variable(tf.zeros(weight.shape))`."
+        )
+
     def __tf_tensor__(
         self, dtype: tf.DType | None = None, name: str | None = None
     ) -> tf.Tensor:
         if optimizer_stepping() is None:
             return super().__tf_tensor__(dtype, name)
         # Its moving average, which is one of no rows: `ModelOptimizer` warns.
-        return tf.convert_to_tensor(self.value, dtype=dtype, name=name)
+        return tf.convert_to_tensor(self._value, dtype=dtype, name=name)
 
     def numpy(self) -> kept_rows.KeptValue:
-        """Returns a value of shape [] that keeps the tables' rows."""
+        """Returns a value of the weight's shape that keeps the tables' rows."""
         tables = self.tables.weight_tables()
         return kept_rows.KeptValue(
-            self.words(), (), str(self.dtype), kept_rows.KeptRows(tables)
+            self.words(),
+            self.shape,
+            str(self.dtype),
+            kept_rows.KeptRows(tables),
         )
 
     def assign(self, value: Any) -> Any:
         """Restores the rows of a value that `numpy` of such a weight returned.
 
-        A value without rows leaves the tables unchanged and warns.
+        A tensor is a gradient, from an optimizer: it updates the tables. Another
+        value without rows leaves the tables unchanged and warns.
 
         Raises:
           tfembed.errors.CheckpointError: rows of tables of another kind.
+          tfembed.errors.StateError: a gradient that was applied before.
         """
-        if value is self._value:  # As `get_state_tree` gives it.
+        if value is self._watched_weight:
+            return self  # As `get_state_tree` gives it.
+        if isinstance(value, tf.Variable):  # In which gradients were summed.
+            value = value.read_value()
+        if isinstance(value, tf.Tensor):
+            self._apply(value)
             return self
         return super().assign(
             kept_rows.assign_rows(value, self.tables.weight_tables())
+        )
+
+    def _apply(self, gradient: tf.Tensor) -> None:
+        if self.taken is None:
+            return  # The rows have moved.
+        optimizer = optimizer_stepping()
+        if getattr(optimizer, "gradient_accumulation_steps", None):
+            if model_stepping() is None:
+                raise self._not_accumulated(optimizer)
+            return  # As `_moves_at_once` says.
+        self.taken.apply(gradient)
+
+    def assign_add(self, value: Any) -> Any:
+        """Raises UnsupportedError: an optimizer applies gradients."""
+        raise self._no_arithmetic()
+
+    def assign_sub(self, value: Any) -> Any:
+        """Raises UnsupportedError: an optimizer applies gradients."""
+        raise self._no_arithmetic()
+
+    def _no_arithmetic(self) -> errors.UnsupportedError:
+        return errors.UnsupportedError(
+            f"The weight '{self.path}' stands for tables, which have optimizers "
+            "of their own: give its gradient to the `apply` of a Keras "
+            "optimizer, with those of other weights."
+        )
+
+    def _not_accumulated(self, optimizer: Any) -> errors.UnsupportedError:
+        return errors.UnsupportedError(
+            f"{type(optimizer).__name__}(gradient_accumulation_steps="
+            f"{optimizer.gradient_accumulation_steps}) keeps the largest "
+            f"gradients of weights such as '{self.path}', in a loop of your own. "
+            "Leave the option out and add the gradients up: the sum has all "
+            "updates of the tables."
         )
 
 
@@ -305,14 +422,15 @@ class DistributedEmbedding(keras.layers.Layer):
 
     The tables are those of `embedding`, a `tfembed.TPUEmbedding`: with a fixed
     vocabulary or growing with their ids, under the default strategy, OneDevice
-    and Mirrored. They are not Keras weights: they are updated when a tape
-    differentiates with respect to the layer's only weight, as `Model.fit` does,
-    by the optimizer given here. The model's optimizer trains the other weights.
-    A layer that is not trainable, or that is called with training=False, only
-    looks up. (If a tape is around a tf.function that calls the layer,
-    differentiating with respect to any variable updates the tables, since all
-    gradients of a function are computed together. Call the layer with
-    training=False to get only other weights' gradients.)
+    and Mirrored. They are not Keras weights: they are updated when a Keras
+    optimizer applies the gradient of the layer's only weight, as `Model.fit`
+    does, by the optimizer given here. The model's optimizer trains the other
+    weights. A gradient that is not applied moves nothing. Gradients of several
+    calls or steps may be added up and scaled: the tables' updates are too. The
+    last 64 of them, of 1 GiB together, wait for an optimizer, with their ids
+    and the gradients of their activations. (In a loop of your own under Mirrored, rows
+    move when the gradient is taken: a warning says so.) A layer that is not
+    trainable, or that is called with training=False, only looks up.
 
     Batches may have any size, so may the last one of an epoch. Tables are saved
     with the model's weights, slots included, and in checkpoints as
@@ -320,8 +438,8 @@ class DistributedEmbedding(keras.layers.Layer):
 
     The layer may be called with some of the features of a dict, for example
     those of a user tower, in another model. Then it looks up and trains only
-    these. Each call is an update: if several calls of a step look up one table,
-    its rows are updated several times.
+    these. In `fit` each call is an update: if several calls of a step look up
+    one table, its rows are updated several times.
 
     If the loss is scaled, as under a float16 policy, the layer divides the
     tables' gradients by the scale, in a model's `train_step` by that of the
@@ -375,6 +493,7 @@ class DistributedEmbedding(keras.layers.Layer):
                 rule,
                 nonfinite,
                 ModelOptimizer(self.name, tables.table_rates),
+                _taken_updates(self.name),
             )
         self.embedding = self._shared.embedding
         # Keras saves the state that it finds here.
@@ -390,16 +509,17 @@ class DistributedEmbedding(keras.layers.Layer):
             with keras.name_scope(self.name):
                 self._trap = _TrapWeight(
                     initializer="zeros",
-                    shape=(),
-                    dtype=self.variable_dtype,
+                    shape=(SLOTS,),
+                    dtype="float32",
                     trainable=self.trainable,
                     autocast=False,
                     name="trap",
                 )
             self._tables = LayerTables(
-                self.name, self.embedding, self._trap.value
+                self.name, self.embedding, self._trap.variable
             )
             self._trap.tables = self._tables
+            self._trap.taken = self._shared.taken
             self.table_files = TableFiles(self._tables)
         self.built = True
 
@@ -448,8 +568,8 @@ class DistributedEmbedding(keras.layers.Layer):
             what `preprocess` returns.
           weights: None, or a structure like `inputs` of None and float tensors
             of the type and shape of the ids.
-          training: whether a tape's gradients update the tables. None: True in
-            a function, or if a tape is open during this call.
+          training: whether the weight has a gradient. None: True in a function,
+            or if a tape is open during this call.
 
         Returns:
           Structured as the inputs: [B, dim], or [B, max_sequence_length, dim],
@@ -479,13 +599,18 @@ class DistributedEmbedding(keras.layers.Layer):
         lookup = dataclasses.replace(
             self.embedding.trained_lookup(), after_update=self._count_step
         )
+        if is_trained and not _moves_at_once(model_stepping()):
+            if self._shared.taken is None:
+                self._shared.model_optimizer.say_moved_by_gradient()
+            elif tf.executing_eagerly() or tf.inside_function():
+                lookup = dataclasses.replace(lookup, taken=self._shared.taken)
         part, indices = self._part(inputs)
         if len(indices) < len(lookup.plan.features):
             lookup = lookup.subset(indices, part)
         activations = lookup.look_up(
             self._ids(inputs, lookup.plan),
             with_tuples(weights, part),
-            trap=tf.convert_to_tensor(self._trap.value) if is_trained else None,
+            trap=self._trap.read() if is_trained else None,
             scale=self._loss_scale,
         )
         return tf.nest.map_structure(
@@ -681,6 +806,7 @@ class _Shared:
       optimizer: the optimizer of tables that have none.
       nonfinite: as given.
       model_optimizer: finds the optimizer of the model that calls the layers.
+      taken: the updates that wait for an optimizer; None: none does.
       key: the tables' name in saved models.
     """
 
@@ -688,10 +814,33 @@ class _Shared:
     optimizer: Any
     nonfinite: str
     model_optimizer: ModelOptimizer
+    taken: TakenUpdates | None
     key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
         self.embedding.follow_learning_rate(self.model_optimizer.learning_rate)
+
+
+def _taken_updates(layer: str) -> TakenUpdates | None:
+    """Returns what keeps updates; None under a strategy with several replicas.
+
+    Their gradients are brought together in the backward pass.
+    """
+    strategy = tf.distribute.get_strategy()
+    if strategy.num_replicas_in_sync > 1 or is_tpu(strategy):
+        return None
+    return TakenUpdates(layer)
+
+
+def _moves_at_once(model: Any) -> bool:
+    """Says whether a gradient that is taken in a model's step moves rows.
+
+    Keras' own step applies all gradients that it takes.
+    """
+    return model is not None and (
+        type(model).train_step is keras.Model.train_step
+        or bool(getattr(model.optimizer, "gradient_accumulation_steps", None))
+    )
 
 
 def _sharer(
