@@ -152,8 +152,8 @@ def trace_engine(
         if mode == "eval":
             found = estimator._call_model_fn_eval(input_fn)[0]
         else:
-            batches = estimator._batches(input_fn, mode)
-            found = estimator._call_model_fn(
+            batches = estimator._steps.take_input(input_fn, mode).features
+            found = estimator._steps.call_model_fn(
                 batches, None, mode, estimator.config
             )
         hooks = [

@@ -10,11 +10,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.errors import ArgumentError, DtypeError, StoppedError
+from tfembed.errors import ArgumentError, DtypeError
 from tfembed.estimator import (
     checkpoints,
     exports,
-    input_functions,
     private,
     reports,
     sessions,
@@ -22,7 +21,6 @@ from tfembed.estimator import (
     strategies,
 )
 from tfembed.estimator.input_functions import CheckpointInputPipelineHook
-from tfembed.estimator.keras_layers import call_with_keras_layers
 from tfembed.estimator.replicas import (
     order_input_before_writes,
     order_reads_before_writes,
@@ -37,8 +35,13 @@ from tfembed.estimator.spec import (
     LOSS_METRIC_KEY,
     EstimatorSpec,
     ModeKeys,
-    check_metric_names,
     check_model_fn_arguments,
+)
+from tfembed.estimator.steps import (
+    ModelFnSteps,
+    ServedGraph,
+    Steps,
+    loss_metric,
 )
 from tfembed.estimator.warm_start import (
     WarmStartSettings,
@@ -54,12 +57,6 @@ _OVERRIDABLE = frozenset(
         "latest_checkpoint",
         "_create_and_assert_global_step",
         "_export_all_saved_models",
-        "_tf_api_names",
-        "_tf_api_names_v1",
-        "_estimator_api_names",
-        "_estimator_api_names_v1",
-        "_estimator_api_constants",
-        "_estimator_api_constants_v1",
     }
 )
 
@@ -137,6 +134,7 @@ class Estimator:
         check_model_fn_arguments(model_fn, params)
         self._model_fn = model_fn
         self._params = copy.deepcopy(params or {})
+        self._steps: Steps = ModelFnSteps(model_fn, self._config, self._params)
         self._warm_start_settings = warm_start_settings(warm_start_from)
 
     @property
@@ -161,7 +159,7 @@ class Estimator:
         def public_model_fn(
             features: Any, labels: Any, mode: str, config: Any
         ) -> EstimatorSpec:
-            return self._call_model_fn(features, labels, mode, config)
+            return self._steps.call_model_fn(features, labels, mode, config)
 
         return public_model_fn
 
@@ -237,7 +235,7 @@ class Estimator:
         if self._config.is_chief:
             sessions.check_writable(self._model_dir)
         all_hooks = checked_hooks(hooks)
-        all_hooks += self._convert_train_steps_to_hooks(steps, max_steps)
+        all_hooks += self._steps.hooks_of_training(steps, max_steps)
         loss = self._train_model(
             input_fn, all_hooks, checked_listeners(saving_listeners)
         )
@@ -274,7 +272,7 @@ class Estimator:
             raise it too.
         """
         all_hooks = checked_hooks(hooks)
-        all_hooks += self._convert_eval_steps_to_hooks(steps)
+        all_hooks += self._steps.hooks_of_evaluation(steps)
         sigterm.check("an evaluation")
         checkpoint_path = checkpoint_path or self._checkpoint_to("evaluate")
         strategy = self._eval_distribution
@@ -303,7 +301,8 @@ class Estimator:
         """Yields predictions until the input ends.
 
         The graph is built at the first prediction. The session is closed when
-        the generator ends, is closed or is deleted.
+        the generator ends, is closed or is deleted. Replicas of a TPUEstimator
+        run one prediction at a time.
 
         Args:
           input_fn: Returns a `tf.data.Dataset` of features, or features.
@@ -320,22 +319,25 @@ class Estimator:
         Raises:
           ValueError: No prediction has one of the keys, or predictions of a
             batch differ in length and cannot be split into examples.
+          tfembed.errors.StateError: (also RuntimeError) another generator of
+            a TPUEstimator with replicas has not ended.
         """
-        all_hooks = checked_hooks(hooks)
-        sigterm.check("a prediction")
-        checkpoint_path = checkpoint_path or self._checkpoint_to("predict")
-        # No context may stay open while the caller handles a prediction.
-        graph = tf.Graph()
-        with graph.as_default():
-            predictions, session = self._predict_session(
-                input_fn, predict_keys, all_hooks, checkpoint_path
-            )
-        with session:
-            for batch in self._run_predictions(session, predictions, graph):
-                if yield_single_examples:
-                    yield from examples(batch)
-                else:
-                    yield batch
+        with self._steps.predicting():
+            all_hooks = checked_hooks(hooks)
+            sigterm.check("a prediction")
+            checkpoint_path = checkpoint_path or self._checkpoint_to("predict")
+            # No context may stay open while the caller handles a prediction.
+            graph = tf.Graph()
+            with graph.as_default():
+                predictions, session = self._predict_session(
+                    input_fn, predict_keys, all_hooks, checkpoint_path
+                )
+            with session:
+                for batch in self._steps.predict(session, predictions, graph):
+                    if yield_single_examples:
+                        yield from examples(batch)
+                    else:
+                        yield batch
 
     def export_saved_model(
         self,
@@ -439,8 +441,7 @@ class Estimator:
             strip_default_attrs=strip_default_attrs,
         )
 
-    # The methods below are the parts of the calls above. TPUEstimator
-    # overrides some of them.
+    # The methods below are the parts of the calls above.
 
     def _has_to_train(self, steps: int | None, max_steps: int | None) -> bool:
         """Checks the arguments; returns False if training is done already."""
@@ -465,128 +466,24 @@ class Estimator:
                 return False
         return True
 
-    def _call_input_fn(
-        self,
-        input_fn: Callable[..., Any],
-        mode: str,
-        input_context: Any = None,
-    ) -> Any:
-        """Calls an input_fn with the arguments that it has."""
-        offered = {"mode": mode, "params": self.params, "config": self.config}
-        if input_context:
-            offered["input_context"] = input_context
-        with tf.compat.v1.device("/cpu:0"):
-            return input_functions.call_with_known(input_fn, offered)
-
-    def _call_model_fn(
-        self, features: Any, labels: Any, mode: str, config: Any
-    ) -> EstimatorSpec:
-        """Calls the model_fn; returns its EstimatorSpec.
-
-        Raises:
-          ValueError: There are labels but no argument for them, or the result
-            is not an EstimatorSpec.
-        """
-        arguments = private.fn_args(self._model_fn)
-        if labels is not None and "labels" not in arguments:
-            raise ArgumentError(
-                "model_fn does not take labels, but input_fn returns labels."
-                " Add the argument `labels`, or return features only."
-            )
-        tf.compat.v1.logging.info("Calling model_fn.")
-        given = {
-            "features": features,
-            "labels": labels,
-            "mode": mode,
-            "params": self.params,
-            "config": config,
-        }
-        spec = call_with_keras_layers(
-            lambda: input_functions.call_with_known(self._model_fn, given),
-            mode,
-            self._config.tf_random_seed,
-        )
-        tf.compat.v1.logging.info("Done calling model_fn.")
-        if not isinstance(spec, EstimatorSpec):
-            raise ArgumentError(
-                "model_fn should return an EstimatorSpec. Given "
-                f"{type(spec).__name__}: {spec}."
-            )
-        if spec.mode not in (None, mode):
-            raise ArgumentError(
-                f"model_fn was called in mode '{mode}' and returned an "
-                f"EstimatorSpec of mode '{spec.mode}'. Pass `mode` on to it."
-            )
-        return spec
-
-    def _get_features_and_labels_from_input_fn(
-        self, input_fn: Callable[..., Any], mode: str
-    ) -> tuple[Any, Any, list[Any]]:
-        """Returns features, labels, and hooks that start the input."""
-        return input_functions.parse_input_fn_result(
-            self._call_input_fn(input_fn, mode)
-        )
-
     def _get_iterator_from_input_fn(
         self, input_fn: Callable[..., Any], mode: str, distribution: Any
     ) -> tuple[Any, list[Any]]:
         """Returns a strategy's iterator, and hooks that start it."""
         iterator = distribution.make_input_fn_iterator(
-            lambda context: self._call_input_fn(input_fn, mode, context)
+            lambda context: self._steps.call_input_fn(input_fn, mode, context)
         )
         return iterator, [strategies.StrategyInputHook(iterator)]
 
-    def _get_features_from_input_fn(
-        self, input_fn: Callable[..., Any], mode: str
-    ) -> tuple[Any, list[Any]]:
-        """Returns features to predict from, and hooks that start the input."""
-        features, _, hooks = input_functions.parse_input_fn_result(
-            self._call_input_fn(input_fn, mode)
-        )
-        self._validate_features_in_predict_input(features)
-        return features, hooks
-
-    def _validate_features_in_predict_input(self, features: Any) -> None:
-        """Warns if the input never ends."""
-        if input_functions.reads_forever(features):
-            tf.compat.v1.logging.warning(
-                "Input graph does not use tf.data.Dataset or contain a "
-                "QueueRunner. That means predict yields forever. "
-                "This is probably a mistake."
-            )
-
-    def _create_global_step(self, graph: Any) -> Any:
-        """Makes the graph's global step."""
-        return tf.compat.v1.train.create_global_step(graph)
-
     def _create_and_assert_global_step(self, graph: Any) -> Any:
         """Makes the graph's global step, and checks the result."""
-        step = self._create_global_step(graph)
+        step = self._steps.make_global_step(graph)
         if step is not tf.compat.v1.train.get_global_step():
             raise ArgumentError(
-                "_create_global_step must return the graph's global step; "
-                f"got {step}. Use tf.compat.v1.train.create_global_step."
+                "The graph has another global step already; the Estimator "
+                f"makes it: {step}. Leave it out of the input_fn."
             )
         return step
-
-    def _convert_train_steps_to_hooks(
-        self, steps: int | None, max_steps: int | None
-    ) -> list[Any]:
-        """Returns the hooks that stop training after a number of steps."""
-        if steps is None and max_steps is None:
-            return []
-        return [tf.compat.v1.train.StopAtStepHook(steps, max_steps)]
-
-    def _convert_eval_steps_to_hooks(self, steps: int | None) -> list[Any]:
-        """Returns the hooks that stop an evaluation after a number of steps."""
-        if steps is None:
-            return []
-        if steps <= 0:
-            raise ArgumentError(
-                f"Must specify steps > 0, given: {steps}. None evaluates "
-                "until the input ends."
-            )
-        return [private.stop_after_evals(steps)]
 
     def _train_model(
         self,
@@ -605,12 +502,8 @@ class Estimator:
             # device.
             self._create_and_assert_global_step(graph)
             private.global_step_read(graph)
-            features, labels, worker_hooks = (
-                self._get_features_and_labels_from_input_fn(
-                    input_fn, ModeKeys.TRAIN
-                )
-            )
-            worker_hooks = list(worker_hooks)
+            given = self._steps.take_input(input_fn, ModeKeys.TRAIN)
+            worker_hooks = list(given.hooks)
             with reports.default_writer(
                 self._model_dir,
                 self._config.save_summary_steps
@@ -618,24 +511,18 @@ class Estimator:
                 else None,
                 worker_hooks,
             ):
-                spec = self._call_model_fn(
-                    features, labels, ModeKeys.TRAIN, self.config
+                spec = self._steps.call_model_fn(
+                    given.features, given.labels, ModeKeys.TRAIN, self.config
                 )
             return self._train_with_estimator_spec(
                 spec,
                 [
                     *worker_hooks,
                     *hooks,
-                    *self._hooks_of_loss(
-                        spec, self._examples_in(features), hooks
-                    ),
+                    *self._hooks_of_loss(spec, given.examples, hooks),
                 ],
                 saving_listeners,
             )
-
-    def _examples_in(self, features: Any) -> Any:
-        """Returns the `features` argument of `ProgressHook`."""
-        return features
 
     def _train_model_distributed(
         self,
@@ -663,7 +550,7 @@ class Estimator:
                 strategy,
                 strategies.call_per_replica(
                     strategy,
-                    self._call_model_fn,
+                    self._steps.call_model_fn,
                     iterator,
                     ModeKeys.TRAIN,
                     self.config,
@@ -714,30 +601,7 @@ class Estimator:
         with sessions.training_session(
             self._config, spec, worker_hooks, saving_listeners
         ) as session:
-            return self._run_train_steps(session, spec)
-
-    def _run_train_steps(self, session: Any, spec: EstimatorSpec) -> Any:
-        """Runs steps until a hook or the end of the input stops training.
-
-        Returns:
-          The loss of the last step; None without a step.
-        """
-        loss, ran = None, False
-        while not session.should_stop():
-            try:
-                _, loss = session.run([spec.train_op, spec.loss])
-            except (tf.errors.OutOfRangeError, StopIteration):
-                break  # The input ended.
-            except StoppedError:
-                ran = True
-                break  # SIGTERM came while a hook evaluated the step.
-            ran = True
-        if not ran:
-            tf.compat.v1.logging.warn(
-                "Training with estimator made no steps. Perhaps input is empty"
-                " or misspecified."
-            )
-        return loss
+            return self._steps.train(session, spec)
 
     def _evaluate_build_graph(
         self,
@@ -790,17 +654,10 @@ class Estimator:
         """Returns the spec, the op of a batch, results, and input hooks."""
         if self._eval_distribution:
             return self._call_model_fn_eval_distributed(input_fn)
-        features, labels, hooks = self._get_features_and_labels_from_input_fn(
-            input_fn, ModeKeys.EVAL
-        )
-        spec = self._call_model_fn(features, labels, ModeKeys.EVAL, self.config)
-        update_op, results = metric_ops(
-            {
-                **spec.eval_metric_ops,
-                **_loss_metric(spec.eval_metric_ops, spec.loss),
-            }
-        )
-        return spec, update_op, results, hooks
+        given = self._steps.take_input(input_fn, ModeKeys.EVAL)
+        spec, metrics = self._steps.evaluate(given)
+        update_op, results = metric_ops(metrics)
+        return spec, update_op, results, given.hooks
 
     def _call_model_fn_eval_distributed(
         self, input_fn: Callable[..., Any]
@@ -812,16 +669,16 @@ class Estimator:
         )
         grouped = strategies.call_per_replica(
             strategy,
-            self._call_model_fn,
+            self._steps.call_model_fn,
             iterator,
             ModeKeys.EVAL,
             self.config,
         )
-        loss_metric = strategy.extended.call_for_each_replica(
-            _loss_metric, args=(grouped.eval_metric_ops, grouped.loss)
+        of_loss = strategy.extended.call_for_each_replica(
+            loss_metric, args=(grouped.eval_metric_ops, grouped.loss)
         )
         update_op, results = strategies.evaluation(
-            strategy, {**grouped.eval_metric_ops, **loss_metric}
+            strategy, {**grouped.eval_metric_ops, **of_loss}
         )
         spec = grouped._make(
             EstimatorSpec(
@@ -880,11 +737,9 @@ class Estimator:
         graph = tf.compat.v1.get_default_graph()
         tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
         self._create_and_assert_global_step(graph)
-        features, input_hooks = self._get_features_from_input_fn(
-            input_fn, ModeKeys.PREDICT
-        )
-        spec = self._call_model_fn(
-            features, None, ModeKeys.PREDICT, self.config
+        given = self._steps.take_input(input_fn, ModeKeys.PREDICT)
+        spec = self._steps.call_model_fn(
+            given.features, None, ModeKeys.PREDICT, self.config
         )
         self._maybe_warm_start(checkpoint_path)
         predictions = with_keys(spec.predictions, predict_keys)
@@ -900,22 +755,12 @@ class Estimator:
                     *checkpoints.checks_of_init_fn(
                         spec.scaffold, checkpoint_path
                     ),
-                    *input_hooks,
+                    *given.hooks,
                     *hooks,
                     *spec.prediction_hooks,
                 ],
             )
         return predictions, session
-
-    def _run_predictions(
-        self, session: Any, predictions: Any, graph: Any
-    ) -> Iterator[Any]:
-        """Yields batches of predictions until a hook or the input stops."""
-        while not session.should_stop():
-            with graph.as_default():
-                batch = session.run(predictions)
-            sigterm.check("a prediction")
-            yield batch
 
     def _export_all_saved_models(
         self,
@@ -951,16 +796,19 @@ class Estimator:
             )
 
         def add_graphs(builder: Any) -> None:
+            written = 0
             for mode in modes:
                 sigterm.check("an export")
-                self._add_meta_graph_for_mode(
-                    builder,
-                    input_receiver_fn_map,
-                    checkpoint_path,
-                    save_variables=mode == modes[0],
-                    mode=mode,
-                    strip_default_attrs=strip_default_attrs,
-                )
+                for served in self._steps.served_graphs(mode):
+                    written += self._add_graph(
+                        builder,
+                        served,
+                        input_receiver_fn_map[mode],
+                        mode=mode,
+                        checkpoint_path=checkpoint_path,
+                        save_variables=not written,
+                        strip_default_attrs=strip_default_attrs,
+                    )
 
         return exports.write_saved_model(
             export_dir_base,
@@ -969,28 +817,27 @@ class Estimator:
             as_text=as_text,
         )
 
-    def _add_meta_graph_for_mode(
+    def _add_graph(
         self,
         builder: Any,
-        input_receiver_fn_map: Mapping[str, Any],
+        served: ServedGraph,
+        receiver_fn: Callable[[], Any],
+        *,
+        mode: str,
         checkpoint_path: str,
-        save_variables: bool = True,
-        mode: str = ModeKeys.PREDICT,
-        export_tags: Any = None,
-        check_variables: bool = True,
-        strip_default_attrs: bool = True,
-    ) -> None:
-        """Builds a mode's graph and adds it to a SavedModel."""
+        save_variables: bool,
+        strip_default_attrs: bool,
+    ) -> bool:
+        """Adds a graph to a SavedModel; returns False if there is none."""
         with tf.Graph().as_default() as graph:
             self._create_and_assert_global_step(graph)
             tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
-            receiver = input_receiver_fn_map[mode]()
-            spec = self._call_model_fn(
-                receiver.features,
-                getattr(receiver, "labels", None),
-                mode,
-                self.config,
+            receiver = receiver_fn()
+            spec = served.spec(
+                receiver.features, getattr(receiver, "labels", None)
             )
+            if spec is None:
+                return False
             exports.add_meta_graph(
                 builder,
                 spec,
@@ -998,11 +845,12 @@ class Estimator:
                 mode=mode,
                 checkpoint_path=checkpoint_path,
                 save_variables=save_variables,
-                session_config=self._session_config,
-                tags=export_tags,
-                check_variables=check_variables,
+                session_config=served.session_config,
+                tags=served.tags,
+                check_variables=served.checks_variables,
                 strip_default_attrs=strip_default_attrs,
             )
+            return True
 
     def _maybe_warm_start(self, checkpoint_path: str | None) -> None:
         """Warm-starts the graph's variables, unless a checkpoint exists."""
@@ -1046,13 +894,6 @@ def metric_ops(
         tf.group(*[metrics[name][1] for name in names]),
         {name: metrics[name][0] for name in names},
     )
-
-
-def _loss_metric(
-    metrics: Mapping[str, Any], loss: Any
-) -> dict[str, tuple[Any, Any]]:
-    check_metric_names(metrics)
-    return {LOSS_METRIC_KEY: tf.compat.v1.metrics.mean(loss)}
 
 
 def _order(spec: EstimatorSpec) -> None:

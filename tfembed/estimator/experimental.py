@@ -83,7 +83,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
         self._input_fn = input_fn
         self._eval_dir = estimator.eval_dir(name)
         self._hooks = checked_hooks(hooks)
-        self._hooks += estimator._convert_eval_steps_to_hooks(steps)
+        self._hooks += estimator._steps.hooks_of_evaluation(steps)
         self._timer = tf.compat.v1.train.SecondOrStepTimer(
             every_steps=every_n_iter
         )

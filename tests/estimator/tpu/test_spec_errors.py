@@ -125,7 +125,7 @@ def test_a_global_step_of_the_models_own_is_refused(tmp_path):
     with tf.Graph().as_default() as graph:
         v1.train.create_global_step()
         with pytest.raises(errors.ArgumentError, match="already exists"):
-            model._create_global_step(graph)
+            model._create_and_assert_global_step(graph)
 
 
 @pytest.mark.parametrize("replicas", [0, 2])

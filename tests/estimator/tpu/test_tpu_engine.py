@@ -148,7 +148,9 @@ def test_the_hardware_says_where_tables_lie_and_the_log_why(
         tf.Graph().as_default(),
         caplog.at_level(logging.INFO, "tensorflow"),
     ):
-        tables = estimator._tables(estimator._ctx.in_mode("train"))
+        tables = estimator._steps._tables(
+            estimator._steps._ctx.in_mode("train")
+        )
 
     assert type(tables) is kind
     assert said in caplog.text

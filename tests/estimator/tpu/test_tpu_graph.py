@@ -57,8 +57,10 @@ def _built(estimator, mode):
         if mode == ModeKeys.EVAL:
             spec = estimator._call_model_fn_eval(replica_model.train_fn)[0]
         else:
-            batches = estimator._batches(replica_model.train_fn, mode)
-            spec = estimator._call_model_fn(
+            batches = estimator._steps.take_input(
+                replica_model.train_fn, mode
+            ).features
+            spec = estimator._steps.call_model_fn(
                 batches, None, mode, estimator.config
             )
     return graph, spec
@@ -127,8 +129,10 @@ def test_the_last_step_of_a_loop_waits_for_the_programs_end(mode, monkeypatch):
                 replica_model.train_fn
             )
         else:
-            batches = estimator._batches(replica_model.train_fn, mode)
-            spec = estimator._call_model_fn(
+            batches = estimator._steps.take_input(
+                replica_model.train_fn, mode
+            ).features
+            spec = estimator._steps.call_model_fn(
                 batches, None, mode, estimator.config
             )
             last = spec.train_op

@@ -60,11 +60,11 @@ class Batches:
     """The input of a step: a batch per replica, and hooks to start datasets.
 
     Attributes:
-      of_replicas: A `ReplicaBatch` for each replica.
+      by_replica: A `ReplicaBatch` for each replica.
       hooks: Hooks that the session must run.
     """
 
-    of_replicas: list[ReplicaBatch]
+    by_replica: list[ReplicaBatch]
     hooks: list[Any]
 
 

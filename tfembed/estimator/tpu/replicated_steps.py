@@ -109,7 +109,7 @@ class _Step:
         self._is_broadcast = (
             parts.context.plan.pipeline == InputPipelineConfig.BROADCAST
         )
-        batches = parts.batches.of_replicas
+        batches = parts.batches.by_replica
         if self._is_broadcast:
             self._masks = [batches[0].mask]
         else:
@@ -611,7 +611,7 @@ def predict_step(parts: StepParts) -> EstimatorSpec:
     if isinstance(predictions, dict):
         _check_size(spec.predictions, step)
         predictions = {**step.host_features(), **predictions}
-    stopping = parts.batches.of_replicas[0].stopping
+    stopping = parts.batches.by_replica[0].stopping
     made = step.host_call(
         _calls(spec).get("host_call"), "host_call", unless=stopping
     )
