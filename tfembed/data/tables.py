@@ -190,7 +190,9 @@ def header(head: Block, path: str, delimiter: str) -> tuple[list[str], Layout]:
         names = text.split(delimiter)
         if '"' in text:
             names = next(csv.reader([text], delimiter=delimiter, strict=True))
-    except (UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError:
+        raise DataError("the text is not UTF-8", path=path, line=1) from None
+    except csv.Error as error:
         what = f"the header cannot be read: {error}"
         raise DataError(what, path=path, line=1) from None
     lines, offset = row.count(b"\n"), head.offset + len(row)
