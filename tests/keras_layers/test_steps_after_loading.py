@@ -323,7 +323,10 @@ def test_optimizers_of_other_libraries_go_on_in_a_checkpoint(make, tmp_path):
 def test_a_file_without_the_numbers_of_a_rule_says_that_they_begin_anew(
     tmp_path, monkeypatch
 ):
-    make = lambda: model_of(embedding(), optimizer=keras.optimizers.Nadam(0.1))  # noqa: E731
+    def make():
+        optimizer = keras.optimizers.Nadam(0.1)
+        return model_of(embedding(), optimizer=optimizer)
+
     model = make()
     train(model, 3)
     with monkeypatch.context() as earlier:

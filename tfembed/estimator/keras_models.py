@@ -120,7 +120,7 @@ def model_to_estimator(
     folder = os.path.join(config.model_dir, "keras")  # noqa: PTH118 - may be gs:
     if not config.is_chief:
         folder = tempfile.mkdtemp()
-    first_checkpoint = os.path.join(folder, "keras_model.ckpt")  # noqa: PTH118
+    first_checkpoint = f"{folder}/keras_model.ckpt"
     model_fn = KerasModelFn(
         keras_model,
         first_checkpoint=first_checkpoint,
@@ -366,7 +366,7 @@ def _scratch(value: Any) -> Any:
 
 
 def _is_of(package: str, model: Any) -> bool:
-    """Whether an object is a model of "keras" or "tf_keras"."""
+    """Says whether an object is a model of "keras" or "tf_keras"."""
     return package in sys.modules and isinstance(
         model, sys.modules[package].Model
     )

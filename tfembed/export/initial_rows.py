@@ -125,7 +125,7 @@ class InitialRows:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether rows differ by their keys."""
+        """Says whether rows differ by their keys."""
         return self.kind not in ("constant", "vector")
 
     def of(self, keys: tf.Tensor) -> tf.Tensor:

@@ -54,7 +54,7 @@ def mix(keys: npt.NDArray[np.int64]) -> _Words:
 
 @dataclasses.dataclass(frozen=True)
 class PerfectHash:
-    """Where each key lies.
+    """The place of each key.
 
     Attributes:
       regions: the number of regions, a power of two.

@@ -46,7 +46,7 @@ Fingerprints = Callable[[npt.NDArray[Any], tuple[int, int]], npt.NDArray[Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where the sections of a sealed table lie.
+    """The places of a sealed table's sections.
 
     Attributes:
       num_rows: the number of keys.

@@ -44,10 +44,12 @@ struct SlotLayout {
   SlotSet row_wise = 0;               // Slots of one float a row, not `dim`.
 };
 
-// What a caller takes trained rows to be: `width` floats, and the slots of a
-// rule, if one is named; initial values are not compared. Borrows the rule.
+// The form of trained rows that a caller expects: `width` floats, and the slots
+// of a rule, if one is named; initial values are not compared. Borrows the
+// rule. A width alone is a form.
 struct TrainedForm {
-  TrainedForm(int64_t width, const SlotLayout* rule = nullptr)  // NOLINT
+  TrainedForm(int64_t width,  // NOLINT(runtime/explicit): converts a width.
+              const SlotLayout* rule = nullptr)
       : width(width), rule(rule) {}
 
   int64_t width;

@@ -65,7 +65,7 @@ class Engine(Protocol):
         """One HostTable per table of the plan."""
 
     def hands_on_at_trace(self) -> bool:
-        """Whether the function that is traced passes batches on by itself.
+        """Says whether the traced function passes batches on by itself.
 
         Then the three calls of a step are a part of it, and no queue has its
         batches.

@@ -563,7 +563,7 @@ class ReplicaSteps(Steps):
 
 
 def _is_for_engine(context: ModeContext) -> bool:
-    """Whether tables go to a TPU's embedding engine; logs the reason if not."""
+    """Says whether a TPU's engine has the tables; logs the reason if not."""
     if context.system.is_simulated:
         return False
     version = context.embedding_engine

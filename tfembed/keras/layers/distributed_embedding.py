@@ -240,7 +240,7 @@ class _TrapWeight(SourceWeight):
 
     @property
     def overwrite_with_gradient(self) -> bool:
-        """Whether an optimizer assigns the gradient, and has no slots.
+        """True where an optimizer assigns the gradient, and has no slots.
 
         It is False while one makes moving averages, which SwapEMAWeights
         expects of all weights.
