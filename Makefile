@@ -48,7 +48,7 @@ demo: setup
 	$(PY) examples/criteo_dlrm.py $(if $(DATA),--data "$$DATA")
 
 test: setup
-	$(BAZEL) test --noshow_progress --ui_event_filters=-info //cc/...
+	$(BAZEL) test --noshow_progress //cc/...
 	HYPOTHESIS_PROFILE=ci $(PYTEST) $(QUICK) $(ARGS)
 
 test-python: setup
@@ -58,7 +58,7 @@ test-slow: setup
 	HYPOTHESIS_PROFILE=ci $(PYTEST) -m slow $(ARGS)
 
 test-full: setup
-	$(BAZEL) test --noshow_progress --ui_event_filters=-info //cc/...
+	$(BAZEL) test --noshow_progress //cc/...
 	HYPOTHESIS_PROFILE=full $(PYTEST) $(ARGS)
 
 lint: setup

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 #include "cc/core/support/memory_block.h"
@@ -21,6 +22,29 @@ inline int64_t HugePageKib() {
     return kib;
   }
   return 0;
+}
+
+// KiB of this process that asked for huge pages: whether the system has some
+// left, at this moment, is another matter. 0 where it has none at all.
+inline int64_t HugePageAskedKib() {
+  std::ifstream file("/proc/self/smaps");
+  int64_t asked = 0, kib = 0;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string word;
+    words >> word;
+    if (word == "Size:") words >> kib;
+    if (word != "VmFlags:") continue;
+    while (words >> word) {
+      if (word == "hg") asked += kib;
+    }
+  }
+  return asked;
+}
+
+// Whether memory of this system can ask for huge pages.
+inline bool HasHugePages() {
+  return std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled").good();
 }
 
 // Whether this system can move memory in use to huge pages, and may: found out
