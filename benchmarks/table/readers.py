@@ -46,7 +46,8 @@ def run(plan: Plan, results: Results) -> None:
                 results.figures.append((label, name, value, unit))
         torn = max(x["torn"] for x in figures["tfembed"])
         name = f"torn lookups {what}, per cent"
-        add_bar(results, name, 0.0, (("most", torn * 100),), at_most=True)
+        cells = (("most", torn * 100),)
+        add_bar(results, name, 0.0, cells, at_most=True, is_sum=True)
 
 
 def write_beside_readers(

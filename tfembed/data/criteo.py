@@ -70,23 +70,15 @@ def criteo(
         for rows in itertools.chain.from_iterable(map(read_log, logs)):
             if rows.faults and not skip_bad_lines:
                 raise rows.faults[0]
-            yield {
-                "integers": stacked(rows, INTEGER_NAMES),
-                "categories": stacked(rows, CATEGORY_NAMES),
-                "label": rows.columns["label"],
-            }
-
-    def named(features: dict[str, Any], label: Any) -> tuple[Any, Any]:
-        columns = tf.unstack(features.pop("categories"), axis=1)
-        return {**features, **dict(zip(CATEGORY_NAMES, columns))}, label
+            columns = {n: rows.columns[n] for n in ("label", *CATEGORY_NAMES)}
+            yield {"integers": stacked(rows, INTEGER_NAMES), **columns}
 
     specs = {
         "integers": tf.TensorSpec([None, NUM_INTEGERS], tf.float64),
-        "categories": tf.TensorSpec([None, NUM_CATEGORIES], tf.string),
         "label": tf.TensorSpec([None], tf.float32),
+        **dict.fromkeys(CATEGORY_NAMES, tf.TensorSpec([None], tf.string)),
     }
-    rows = batches(chunks, specs, batch_size, "label", epochs)
-    return rows.map(named).prefetch(2)
+    return batches(chunks, specs, batch_size, "label", epochs)
 
 
 def stacked(rows: Rows, names: Sequence[str]) -> Array:

@@ -438,8 +438,8 @@ def _parse(
         for name, kind in kinds.items()
     }
     # pyarrow reads 0x10 as an integer.
-    has_hexadecimal = b"0x" in text or b"0X" in text
-    if has_hexadecimal and any(k.dtype[:3] == "int" for k in kinds.values()):
+    has_integers = any(kind.dtype[:3] == "int" for kind in kinds.values())
+    if has_integers and (b"0x" in text or b"0X" in text):
         raise ValueError
     table = _read(text, layout, types, refuse)
     found: dict[str, Any] = {}

@@ -25,7 +25,7 @@ from tfembed.optional_packages import optional
 __all__ = ["Bag", "csv", "parquet", "tfrecord"]
 
 _DTYPES = (tf.int32, tf.int64, tf.float32, tf.float64, tf.string)
-_PARQUET_ROWS = 1 << 13
+_PARQUET_ROWS = 1 << 12
 # Types of Arrow, as their names begin.
 _FORMS = {
     "number": "u?int|halffloat|float|double|bool|decimal",
