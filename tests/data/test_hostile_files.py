@@ -224,6 +224,11 @@ PARQUET = [
     (pa.array(["a", "b"]).dictionary_encode(), "string", [b"a", b"b"]),
     (pa.array([[1, 2]], pa.list_(pa.int64(), 2)), Bag(), [[1, 2]]),
     (pa.array([[1], [], None], pa.large_list(pa.int8())), Bag(), [[1], [], []]),
+    *(
+        (pa.array([[1], [], None], view(pa.int8())), Bag(), [[1], [], []])
+        for view in [getattr(pa, "list_view", None)]
+        if view is not None  # Of pyarrow 16 on.
+    ),
     (pa.array([["a"], [None]]), Bag("string"), [[b"a"], [b""]]),
     (pa.array([[None], []]), Bag(), [[0], []]),
     (pa.array([2**53 + 1, None], pa.decimal128(20)), "int64", [2**53 + 1, 0]),

@@ -183,8 +183,11 @@ def from_arrow(array: Any, kind: Kind) -> Any:
 
 
 def _plain(array: Any) -> Any:
-    """Returns an array without extension types and dictionaries."""
+    """Returns an array without extension types, views and dictionaries."""
     array = getattr(array, "storage", array)
+    if "list_view<" in str(array.type):
+        pa: Any = importlib.import_module("pyarrow")
+        array = array.cast(pa.large_list(array.type.value_type))
     is_coded = hasattr(array, "dictionary_decode")
     return array.dictionary_decode() if is_coded else array
 

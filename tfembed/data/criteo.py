@@ -10,7 +10,6 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf

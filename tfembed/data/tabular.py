@@ -30,7 +30,7 @@ _PARQUET_ROWS = 1 << 12
 _FORMS = {
     "number": "u?int|halffloat|float|double|bool|decimal",
     "text": "(large_)?(string|binary)|fixed_size_binary",
-    "list": "(large_|fixed_size_)?list<",
+    "list": "(large_|fixed_size_)?list(_view)?<",
     "null": "null",
 }
 _RECORDS = 1024  # They are parsed at once.
