@@ -65,9 +65,17 @@ def variable(path):
 
 
 def nested(path):
-    """Bags and rows, in a function in a branch, a While and a Case."""
+    """Bags and rows, in a function in a branch, a While and a Case.
+
+    A partitioner deals the rows of the bags, and keys that were not admitted
+    read a number.
+    """
     bags = de.Variable(
-        dim=4, name="bags", initializer=keras.initializers.RandomUniform(-1, 1)
+        dim=4,
+        name="bags",
+        devices=["/CPU:0"] * 3,
+        partitioner=lambda keys, count: tf.cast(keys % count, tf.int32),
+        admission=tfembed.policies.CountAdmission(2, value=0.5),
     )
     ones = tfembed.HashTable(
         5, name="ones", initializer=keras.initializers.RandomNormal(0.1, 0.5)
@@ -110,10 +118,14 @@ def nested(path):
 
 
 def strings(path):
-    """Strings of all lengths, with rows that are drawn by their bytes."""
+    """Strings of all lengths, with rows that are drawn by their bytes.
+
+    A hash deals strings to shards, as a partitioner does.
+    """
     table = tfembed.HashTable(
         3,
         key_dtype=tf.string,
+        devices=["/CPU:0"] * 2,
         name="words",
         initializer=keras.initializers.RandomUniform(-1, 1),
     )
@@ -216,6 +228,40 @@ def keras_layers(path):
     }
 
 
+def all_features_in_one_layer(path):
+    """`DistributedEmbedding`: two tables, one of them for two features."""
+    tables = [
+        tfembed.TableConfig(
+            vocabulary_size=None,
+            dim=dim,
+            name=f"of {dim}",
+            optimizer=tfembed.Adagrad(0.1),
+            combiner="mean",
+        )
+        for dim in (4, 8)
+    ]
+    features = {
+        name: tfembed.FeatureConfig(table=table, name=name)
+        for name, table in zip("abc", [*tables, tables[1]], strict=True)
+    }
+    widths = {"a": 3, "b": 1, "c": 2}
+    inputs = {
+        name: keras.Input((width,), dtype="int64", name=name)
+        for name, width in widths.items()
+    }
+    rows = tfembed.keras.layers.DistributedEmbedding(features)(inputs)
+    rows = [keras.layers.Flatten()(rows[name]) for name in "abc"]
+    model = keras.Model(
+        inputs, keras.layers.Dense(1)(keras.layers.Concatenate()(rows))
+    )
+    model.compile("adam", "mse")
+    drawn = np.random.default_rng(4)
+    given = {n: drawn.integers(0, 99, [64, w]) for n, w in widths.items()}
+    model.fit(given, np.ones(64), verbose=0, batch_size=32)
+    model.export(path, verbose=False)
+    return {n: drawn.integers(0, 150, [20, w]) for n, w in widths.items()}
+
+
 def layers_of_dynamic_embedding(path):
     """A layer of `dynamic_embedding.keras`, by `model.export`."""
     from tfembed.dynamic_embedding.keras import layers
@@ -233,20 +279,27 @@ def layers_of_dynamic_embedding(path):
 
 
 def embedding(path):
-    """Tables of `TPUEmbedding`, by `serving_embedding_lookup`."""
+    """Tables of `TPUEmbedding`, by `serving_embedding_lookup`.
+
+    One feature is a sequence, one has a fixed vocabulary.
+    """
     tables = [
         tfembed.TableConfig(
-            vocabulary_size=None,
+            vocabulary_size=size,
             dim=8,
             optimizer=tfembed.Adagrad(0.1),
             name=combiner,
             combiner=combiner,
         )
-        for combiner in ("mean", "sqrtn")
+        for combiner, size in (("mean", None), ("sqrtn", None), ("sum", 200))
     ]
     features = {
         "a": tfembed.FeatureConfig(table=tables[0], name="a"),
         "b": tfembed.FeatureConfig(table=tables[1], name="b"),
+        "c": tfembed.FeatureConfig(table=tables[2], name="c"),
+        "s": tfembed.FeatureConfig(
+            table=tables[1], name="s", max_sequence_length=3
+        ),
     }
     trained = tfembed.TPUEmbedding(features, tfembed.Adagrad(0.1))
     batch = {
@@ -255,6 +308,7 @@ def embedding(path):
             tf.range(150, dtype=tf.int64), [1, 2] * 50
         ),
     }
+    batch |= {"c": batch["a"], "s": batch["b"]}
     trained.enqueue(batch, training=True)
     activations = trained.dequeue()
     trained.apply_gradients(tf.nest.map_structure(tf.ones_like, activations))
@@ -266,6 +320,7 @@ def embedding(path):
             "a": ids,
             "b": tf.RaggedTensor.from_row_lengths(ids, [3, 0, 7, 10]),
         }
+        batch |= {"c": batch["a"], "s": batch["b"]}
         return tfembed.serving_embedding_lookup(batch, None, held, features)
 
     _save(model, path, serve, _ids())
@@ -278,6 +333,7 @@ ALL = (
     strings,
     other_dtypes,
     keras_layers,
+    all_features_in_one_layer,
     layers_of_dynamic_embedding,
     embedding,
 )

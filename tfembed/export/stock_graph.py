@@ -55,6 +55,9 @@ class StockGraph:
         self._tables: Mapping[str, StockTable] = {}
         self._library = {f.signature.name: f for f in graph.library.function}
         self._made: dict[object, str] = {}
+        for function in self._library.values():
+            if any(node.op == _RESTORE for node in function.node_def):
+                self._leave_dealing_out(function)
 
     def obstacle(self, function: str) -> str | None:
         """Returns why a function has no form in TensorFlow's ops, or None.
@@ -113,6 +116,46 @@ class StockGraph:
         for node in self._graph.node:
             if node.name in self._tensors:
                 _become_variable(node, self._tensors[node.name])
+
+    def _leave_dealing_out(self, function: Any) -> None:
+        """Leaves out what deals rows to shards in a function that restores.
+
+        Rows that a partitioner or a hash of strings deals come in loops, a
+        part of the file at a time. A sealed table has all shards in one.
+        """
+        left_out: set[str] = set()
+        is_new = True
+        while is_new:
+            found = {
+                node.name
+                for node in function.node_def
+                if self._deals(node)
+                or any(
+                    given.split(":")[0] in left_out for given in node.input
+                )
+            }
+            is_new = found != left_out
+            left_out = found
+        for node in function.node_def:
+            if node.name not in left_out:
+                continue
+            node.op = "NoOp"
+            node.ClearField("attr")
+            waits = [given for given in node.input if given.startswith("^")]
+            node.input[:] = waits
+
+    def _deals(self, node: Any) -> bool:
+        return any(
+            one.op.startswith(OURS) and one.op not in _CONVERTED
+            for one in (
+                node,
+                *(
+                    inner
+                    for name in self._reachable(functions_of(node))
+                    for inner in self._library[name].node_def
+                ),
+            )
+        )
 
     def _drop_gradients(self, gone: set[str]) -> set[str]:
         """Removes gradients that are gone; returns the names of their ops."""

@@ -198,8 +198,10 @@ class _Conversion:
             for node in function.node_def:
                 if node.op != _RESTORE or not known:
                     continue
+                # Inputs that a node waits for alone come after the prefix.
                 handles = [
-                    known[given.split(":")[0]] for given in node.input[:-1]
+                    known[given.split(":")[0]]
+                    for given in node.input[: node.attr["N"].i]
                 ]
                 first = 0
                 for prefix, count, keeps in zip(
