@@ -229,7 +229,7 @@ def keras_layers(path):
 
 
 def all_features_in_one_layer(path):
-    """`DistributedEmbedding`: two tables, one of them for two features."""
+    """`DistributedEmbedding`: two tables, one for a sequence as well."""
     tables = [
         tfembed.TableConfig(
             vocabulary_size=None,
@@ -241,10 +241,12 @@ def all_features_in_one_layer(path):
         for dim in (4, 8)
     ]
     features = {
-        name: tfembed.FeatureConfig(table=table, name=name)
-        for name, table in zip("abc", [*tables, tables[1]], strict=True)
+        name: tfembed.FeatureConfig(
+            table=tables[table], name=name, max_sequence_length=length
+        )
+        for name, table, length in (("a", 0, 0), ("b", 1, 0), ("c", 1, 3))
     }
-    widths = {"a": 3, "b": 1, "c": 2}
+    widths = {"a": 3, "b": 1, "c": 5}
     inputs = {
         name: keras.Input((width,), dtype="int64", name=name)
         for name, width in widths.items()

@@ -130,9 +130,7 @@ class StockGraph:
                 node.name
                 for node in function.node_def
                 if self._deals(node)
-                or any(
-                    given.split(":")[0] in left_out for given in node.input
-                )
+                or any(given.split(":")[0] in left_out for given in node.input)
             }
             is_new = found != left_out
             left_out = found
@@ -187,10 +185,6 @@ class StockGraph:
             return None
         if node.op not in _CONVERTED:
             return f"which has the op {node.op}"
-        if node.op == _GROUPED and any(
-            node.attr["max_sequence_lengths"].list.i
-        ):
-            return f"whose {node.op} looks up sequences"
         if node.op not in _WITH_TABLES:
             return None
         for given in node.input[: _num_tables(node)]:
@@ -260,12 +254,13 @@ class StockGraph:
     def _grouped(self, node: Any, tables: Sequence[StockTable]) -> str:
         attributes = node.attr
         features = [
-            Feature(table, kind.decode(), combiner.decode(), validate)
-            for table, kind, combiner, validate in zip(
+            Feature(table, kind.decode(), combiner.decode(), validate, length)
+            for table, kind, combiner, validate, length in zip(
                 attributes["table_ids"].list.i,
                 attributes["kinds"].list.s,
                 attributes["combiners"].list.s,
                 attributes["validate"].list.b,
+                attributes["max_sequence_lengths"].list.i,
                 strict=True,
             )
         ]

@@ -162,12 +162,14 @@ class Feature:
       kind: "dense", "ragged" or "sparse".
       combiner: "sum", "mean" or "sqrtn".
       validate: whether sparse ids whose weights are not positive are dropped.
+      length: the number of places of a sequence; 0: rows are combined.
     """
 
     table: int
     kind: str
     combiner: str
     validate: bool
+    length: int
 
 
 def grouped_lookup(
@@ -178,7 +180,8 @@ def grouped_lookup(
     """Does what `Tfembed>GroupedLookup` does, with its inputs in their order.
 
     Returns:
-      The activations of each feature, [batch, dim].
+      The activations of each feature, [batch, dim], or [batch, length, dim]
+      of a sequence.
     """
     t, f = len(tables), len(features)
     handles, rest = arguments[:t], arguments[t:]
@@ -192,10 +195,17 @@ def grouped_lookup(
         if feature.kind != "dense":
             if feature.kind == "ragged":
                 bags = tf.ragged.row_splits_to_segment_ids(rows[i])
+                begins = tf.gather(rows[i], bags)
+                places = tf.range(tf.size(bags, tf.int64)) - begins
             else:
-                bags = rows[i][:, 0]
-            found = _combined(found, weights[i], bags, batch_sizes[i], feature)
-            found = tf.ensure_shape(found, [None, table.layout.dim])
+                bags, places = rows[i][:, 0], rows[i][:, 1]
+            count, length = batch_sizes[i], feature.length
+            if length:  # Each place is a bag; sums leave out bags below 0.
+                bags = tf.where(places < length, bags * length + places, -1)
+                count *= length
+            found = _combined(found, weights[i], bags, count, feature)
+            inner = [length, table.layout.dim] if length else [table.layout.dim]
+            found = tf.reshape(found, tf.stack([batch_sizes[i], *inner]))
         activations.append(found)
     return activations
 
@@ -226,7 +236,7 @@ def _combined(
             tf.boolean_mask(one, kept) for one in (rows, weights, bags)
         )
     total = tf.math.unsorted_segment_sum(rows * weights[:, None], bags, count)
-    if feature.combiner == "sum":
+    if feature.combiner == "sum" or feature.length:
         return total
     if feature.combiner == "mean":
         divisor = tf.math.unsorted_segment_sum(weights, bags, count)
