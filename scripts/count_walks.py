@@ -122,13 +122,70 @@ def variable_walks() -> dict[str, Walk]:
     return walks
 
 
+def keras_walks() -> dict[str, Walk]:
+    """The calls of an eager step of each Keras layer, the first and a later."""
+    ids = tf.constant([1, 2, 1], tf.int64)
+    users = tfembed.TableConfig(vocabulary_size=None, dim=4, name="users")
+    walks: dict[str, Walk] = {}
+    for layer in (
+        tfembed.keras.layers.Embedding(
+            4, key_dtype="int64", name="walked_rows"
+        ),
+        tfembed.keras.layers.DistributedEmbedding(
+            {"user": tfembed.FeatureConfig(table=users)}, name="walked_features"
+        ),
+    ):
+        kind = type(layer).__name__
+        optimizer = tf.keras.optimizers.Adagrad(0.1)
+        inputs = ids if kind == "Embedding" else {"user": ids}
+
+        def step(
+            layer: Any = layer,
+            optimizer: Any = optimizer,
+            inputs: Any = inputs,
+        ) -> None:
+            with tf.GradientTape() as tape:
+                rows = tf.nest.flatten(layer(inputs))[0]
+                loss = tf.reduce_sum(rows**2)
+            weights = layer.trainable_weights
+            gradients = tape.gradient(loss, weights)
+            optimizer.apply_gradients(zip(gradients, weights, strict=True))
+
+        walks[f"{kind}, cold"] = _walked(step)[1]
+        for _ in range(3):
+            walks[f"{kind}, warm"] = _walked(step)[1]
+    return walks
+
+
+def lookup_walks() -> dict[str, Walk]:
+    """The calls of a lookup outside of models, without and under a tape."""
+    table = de.get_variable("walked_alone", dim=4)
+    ids = tf.constant([1, 2, 1], tf.int64)
+    walks: dict[str, Walk] = {}
+    for stage in ("cold", "warm"):
+        walks[f"lookup outside of models, {stage}"] = _walked(
+            lambda: de.embedding_lookup(table, ids, name="rows")
+        )[1]
+        with tf.GradientTape():
+            walks[f"lookup under a tape, {stage}"] = _walked(
+                lambda: de.embedding_lookup(table, ids, name="rows")
+            )[1]
+    return walks
+
+
 def main() -> None:
     """Prints files and calls of each walk."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", action="store_true")
     arguments = parser.parse_args()
     print(f"{'walk':36} files calls")
-    for name, walk in {**embedding_walks(), **variable_walks()}.items():
+    walks = {
+        **embedding_walks(),
+        **variable_walks(),
+        **keras_walks(),
+        **lookup_walks(),
+    }
+    for name, walk in walks.items():
         calls = sum(walk.calls.values())
         print(f"{name:36} {len(walk.files):5} {calls:5}")
         if arguments.calls:

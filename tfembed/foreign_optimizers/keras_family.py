@@ -338,6 +338,7 @@ class WrappedKeras(WrappedOptimizer):
                 )
         self._opt = opt
         self.rule = fused_rule(opt) or KerasRows(opt)
+        self._checked = _numbers(opt)  # Those that the rule is known to have.
         self.name = lasting_name(opt, opt.name)
         self.iterations = opt.iterations
 
@@ -346,8 +347,11 @@ class WrappedKeras(WrappedOptimizer):
         """The clipping options of the optimizer, at present."""
         opt = self._opt
         by_norm = opt.clipnorm or opt.global_clipnorm
-        return GradientClipping.of(
-            loss_scale=getattr(opt, "loss_scale_factor", None),
+        loss_scale = getattr(opt, "loss_scale_factor", None)
+        if not (by_norm or loss_scale or opt.clipvalue):
+            return None
+        return GradientClipping(
+            loss_scale=loss_scale,
             clipvalue=None if by_norm else opt.clipvalue,
             clipnorm=opt.clipnorm,
             global_clipnorm=opt.global_clipnorm,
@@ -355,9 +359,11 @@ class WrappedKeras(WrappedOptimizer):
 
     def check_rule(self) -> None:
         """Raises an error if options have changed since the rule was made."""
-        if isinstance(self.rule, FusedRule):
+        numbers = _numbers(self._opt)
+        if numbers != self._checked and isinstance(self.rule, FusedRule):
             now = fused_rule(self._opt)
             check_unchanged(self.rule, now, self._opt, _numbers)
+        self._checked = numbers
 
     def learning_rate(self) -> tf.Tensor:
         """The learning rate of the next step."""
@@ -383,5 +389,7 @@ def _numbers(opt: Any) -> dict[str, Any]:
     return {
         name: value
         for name, value in sorted(vars(opt).items())
-        if isinstance(value, (bool, int, float)) and not name.startswith("_")
+        if isinstance(value, (bool, int, float))
+        and not name.startswith("_")
+        and name != "built"
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -155,6 +156,10 @@ class Optimizer(abc.ABC):
 
         It does not contain the learning rate, which comes with each step.
         """
+        return self._rule_text
+
+    @functools.cached_property  # Descriptions are frozen, and each step asks.
+    def _rule_text(self) -> str:
         parameters = {**self._rule_parameters(), **self._common_parameters()}
         words = [f"{k}={_text(v)}" for k, v in parameters.items()]
         return " ".join([self.rule_name, *words])

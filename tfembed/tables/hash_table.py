@@ -584,6 +584,8 @@ class HashTable(ShardedTable):
             float16 or bfloat16.
           tfembed.errors.UnsupportedError: rows of width 0.
         """
+        if optimizer is self._optimizer:
+            return
         check_trained(self.value_dtype, self.name)
         if self.dim == 0:
             raise errors.UnsupportedError(

@@ -16,9 +16,9 @@ from tfembed.dynamic_embedding.tensorflow1.graph_variables import (
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers.table_gradients import TableGradient
 from tfembed.foreign_optimizers.wrapped_optimizer import WrappedOptimizer
-from tfembed.ops.private import in_order, in_session_graph, orders_by_itself
+from tfembed.ops.private import in_order, in_session_graph
 
-__all__ = ["GraphOptions", "GraphSteps", "check_graph", "graph_steps"]
+__all__ = ["GraphOptions", "GraphSteps", "check_graph"]
 
 _GATE_OP = tf.compat.v1.train.Optimizer.GATE_OP
 _GATE_GRAPH = tf.compat.v1.train.Optimizer.GATE_GRAPH
@@ -42,6 +42,8 @@ class GraphOptions:
 def check_graph(graph: Any) -> None:
     """Refuses a step that a session cannot run correctly.
 
+    It is for ops that run only if a session needs them.
+
     Args:
       graph: the `session_graph.current_graph()` when the optimizer was made.
 
@@ -50,8 +52,6 @@ def check_graph(graph: Any) -> None:
         replicas.
       tfembed.errors.StateError: the optimizer was made elsewhere.
     """
-    if orders_by_itself():
-        return
     if not in_session_graph():
         raise errors.UnsupportedError(
             "DynamicEmbeddingOptimizer does not train inside of a branch or loop "
@@ -70,11 +70,6 @@ def check_graph(graph: Any) -> None:
             "TensorFlow 1 that its step is for, which has none of its variables. "
             "Make it inside of the same `tf.Graph().as_default()`."
         )
-
-
-def graph_steps() -> GraphSteps | None:
-    """Returns `GraphSteps` in a graph that a session runs, else None."""
-    return GraphSteps() if in_session_graph() else None
 
 
 class GraphSteps:

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tfembed.dynamic_embedding.tensorflow1.graph_steps import (
     GraphOptions,
-    check_graph,
 )
 from tfembed.dynamic_embedding.training.optimizer import TableTrainer
 from tfembed.dynamic_embedding.training.slot_variable import slot_called
@@ -62,7 +61,6 @@ class V1TableOptimizer(TableTrainer):
         """
         if var_list is None and _are_variables(global_step):
             global_step, var_list = None, global_step
-        check_graph(self._graph)
         value, pairs = self.compute(
             loss,
             var_list,

@@ -13,7 +13,6 @@ from tfembed.dynamic_embedding.tensorflow1.graph_steps import (
     GraphOptions,
     GraphSteps,
     check_graph,
-    graph_steps,
 )
 from tfembed.dynamic_embedding.training.slot_variable import (
     SlotVariable,
@@ -29,7 +28,6 @@ from tfembed.dynamic_embedding.training.step_gradients import (
     variable_of,
 )
 from tfembed.dynamic_embedding.training.table_update import (
-    check_no_admission,
     forget_evicted,
     note_updates,
     update_rows,
@@ -37,13 +35,14 @@ from tfembed.dynamic_embedding.training.table_update import (
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers.keras_family import options_without_rule
-from tfembed.foreign_optimizers.rules import FusedRule, RowRule
+from tfembed.foreign_optimizers.rules import FusedRule
 from tfembed.foreign_optimizers.table_gradients import TableGradient
 from tfembed.foreign_optimizers.wrap import wrap
 from tfembed.foreign_optimizers.wrapped_optimizer import (
     WrappedOptimizer,
     counter,
 )
+from tfembed.ops.private import orders_by_itself
 from tfembed.ops.session_graph import current_graph
 from tfembed.optimizers.interface import is_schedule
 
@@ -276,14 +275,11 @@ class TableTrainer(tf.Module):
         with tf.init_scope():
             self._wrapped = wrap(opt)
             self.nonfinite_rows = counter("nonfinite_rows")
+        self._rule = self._wrapped.rule
         self._steps = None  # A variable if `opt` does not count and save steps.
         if not hasattr(opt, "iterations"):
             self._steps = self._wrapped.iterations
         self._row_state = list(getattr(self._rule, "state", []))
-
-    @property
-    def _rule(self) -> FusedRule | RowRule:
-        return self._wrapped.rule
 
     @property
     def optimizer(self) -> Any:
@@ -324,7 +320,7 @@ class TableTrainer(tf.Module):
           options: options for gradients in a graph of TensorFlow 1; None: the
             defaults of tf.compat.v1's optimizers.
         """
-        return _steps().gradients(
+        return self._steps_here().gradients(
             loss,
             lambda: listed(var_list),
             tape=tape,
@@ -349,10 +345,9 @@ class TableTrainer(tf.Module):
           are_summed: whether the caller says that each replica has summed
             gradients.
         """
-        check_graph(self._graph)
+        steps = self._steps_here()
         check_replicas(self.nonfinite_rows, are_summed=are_summed)
         check_counter(global_step)
-        steps = _steps()
         sparse, dense = sort_gradients(
             grads_and_vars,
             lists_all_dense=steps.lists_all_dense,
@@ -385,9 +380,8 @@ class TableTrainer(tf.Module):
         Args:
           gradients: pairs of slices by key and a table.
         """
-        check_graph(self._graph)
+        steps = self._steps_here()
         check_replicas(self.nonfinite_rows, are_summed=False)
-        steps = _steps()
         sparse, _ = sort_gradients(
             gradients,
             lists_all_dense=steps.lists_all_dense,
@@ -414,17 +408,13 @@ class TableTrainer(tf.Module):
           variables: the tables, or lookups in them.
           replaces: as for `HashTable.attach`.
         """
-        check_graph(self._graph)
+        self._steps_here()
         with tf.init_scope():
             self._wrapped.check_rule()
             for variable in variables:
                 params = variable_of(variable)
                 if not isinstance(self._rule, FusedRule):
-                    check_no_admission(
-                        params,
-                        self._wrapped.name,
-                        options_without_rule(self._opt),
-                    )
+                    self._check_no_admission(params)
                 params.table.attach(self._described, replaces=replaces)
                 params.remember_optimizer(self)
 
@@ -460,6 +450,30 @@ class TableTrainer(tf.Module):
         """The description or row rule that is attached to tables."""
         rule = self._rule
         return rule.optimizer if isinstance(rule, FusedRule) else rule
+
+    def _steps_here(self) -> DirectSteps | GraphSteps:
+        """Returns how steps are taken in this place, and refuses others."""
+        if orders_by_itself():
+            return DirectSteps()
+        check_graph(self._graph)
+        return GraphSteps()
+
+    def _check_no_admission(self, params: Variable) -> None:
+        """Refuses a table that admits keys by a policy: row rules insert all.
+
+        Raises:
+          tfembed.errors.UnsupportedError: the table has such a policy.
+        """
+        if params.table.admission is None:
+            return
+        options = options_without_rule(self._opt)
+        given = f" with {', '.join(options)}" if options else ""
+        raise errors.UnsupportedError(
+            f"'{params.name}' admits keys by a policy, which "
+            f"'{self._wrapped.name}'{given} does not ask: only fused updates do. "
+            "Train it by SGD, Adagrad, Adam or Ftrl without momentum, "
+            "weight_decay, amsgrad and l2_shrinkage, or leave `admission` out."
+        )
 
     def _refuses(self, gradients: list[TableGradient]) -> bool:
         """Says whether a gradient or a full table may refuse the step."""
@@ -526,7 +540,6 @@ class TableOptimizer(TableTrainer):
         Returns:
           The loss; in a graph of TensorFlow 1 the operation of the step.
         """
-        check_graph(self._graph)
         value, pairs = self.compute(
             loss, var_list, tape=tape, grad_loss=grad_loss
         )
@@ -583,8 +596,3 @@ class TableOptimizer(TableTrainer):
             are_summed=skip_gradients_aggregation
             or not experimental_aggregate_gradients,
         )
-
-
-def _steps() -> DirectSteps | GraphSteps:
-    """Returns `GraphSteps` in a graph of TensorFlow 1, else `DirectSteps`."""
-    return graph_steps() or DirectSteps()

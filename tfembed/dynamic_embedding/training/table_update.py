@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors, ops
+from tfembed import ops
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers.rules import RowRule, TableRows
 from tfembed.foreign_optimizers.table_gradients import (
@@ -24,7 +24,6 @@ from tfembed.ops.private import converted
 from tfembed.tables.arguments import host_device
 
 __all__ = [
-    "check_no_admission",
     "forget_evicted",
     "note_updates",
     "update_rows",
@@ -234,29 +233,6 @@ def update_rows(
             rows -= _full_rows(before)
         params.table.write_trained(slices.indices, rows, add=adds)
     return count
-
-
-def check_no_admission(
-    params: Variable, optimizer: str, options: Sequence[str] = ()
-) -> None:
-    """Refuses a table that admits keys by a policy: these updates insert all.
-
-    Args:
-      params: the table.
-      optimizer: the name of the optimizer.
-      options: the options without which its update would be fused.
-
-    Raises:
-      tfembed.errors.UnsupportedError: the table has such a policy.
-    """
-    if params.table.admission is not None:
-        given = f" with {', '.join(options)}" if options else ""
-        raise errors.UnsupportedError(
-            f"'{params.name}' admits keys by a policy, which '{optimizer}'{given} "
-            "does not ask: only fused updates do. Train it by SGD, Adagrad, Adam "
-            "or Ftrl without momentum, weight_decay, amsgrad and l2_shrinkage, or "
-            "leave `admission` out."
-        )
 
 
 def _read(
