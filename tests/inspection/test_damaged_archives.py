@@ -109,15 +109,17 @@ def test_damaged_files_of_keras_are_refused_or_read(
         else:
             whole = (folder / name).read_bytes()
             path.write_bytes(crafted_files.some_bytes(rng, whole))
-        for arguments in COMMANDS:
+        sound = str(folder / name)
+        compare = [["--diff", name, sound], ["--diff", sound, name]]
+        for arguments in [[name, *each] for each in COMMANDS] + compare:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                status = command.main(["inspect", name, *arguments])
+                status = command.main(["inspect", *arguments])
             _, err = capsys.readouterr()
             assert status in (0, 1, 2), (seed, arguments, err)
             assert err.count("\n") == (status == 2), (seed, arguments, err)
             statuses.append(status)
-            asked = tmp_path / arguments[-1] if arguments else path
+            asked = tmp_path / arguments[-1]
             for one in tmp_path.iterdir():
                 assert one in (path, asked), (seed, arguments)
                 if one != path:
