@@ -23,5 +23,5 @@ def main() -> int:
         package = types.ModuleType("tfembed")
         package.__path__ = list(found.submodule_search_locations)
         sys.modules["tfembed"] = package
-    status: int = importlib.import_module("tfembed.inspection.command").main()
+    status: int = importlib.import_module("tfembed.__main__").main()
     return status

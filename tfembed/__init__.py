@@ -18,9 +18,7 @@ if (
     and "-m" in _sys.orig_argv
     and _sys.orig_argv[_sys.orig_argv.index("-m") + 1] == "tfembed"
 ):
-    raise SystemExit(
-        _importlib.import_module("tfembed.inspection.command").main()
-    )
+    raise SystemExit(_importlib.import_module("tfembed.__main__").main())
 
 from tfembed import ops as _ops  # noqa: F401 - explains what is missing
 

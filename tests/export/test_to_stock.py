@@ -6,18 +6,22 @@ does, and as servers do.
 
 from __future__ import annotations
 
+import re
+import shutil
 import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf import descriptor_pb2, message_factory
 from tensorflow.core.protobuf import saved_model_pb2
 
 import fresh_process
 import tfembed
 from export import front_doors
 from tfembed import errors
-from tfembed.export import to_stock
+from tfembed.__main__ import main
+from tfembed.export import check, to_stock
 
 LOADERS = ("load", "session")
 
@@ -158,6 +162,133 @@ def test_a_signature_that_trains_is_refused_before_anything_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The folder of a SavedModel with one table, "user", and one input."""
+    folder = tmp_path_factory.mktemp("small") / "ours"
+    model = _model(lambda table, ids: {"rows": table.lookup(ids)[0]})
+    tf.saved_model.save(model, folder, signatures={"serve": model.serve})
+    return folder
+
+
+@pytest.mark.slow
+def test_a_check_runs_both_models_in_processes_of_their_own(
+    small, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(check, "_run", fresh_process.output_of)
+    np.savez(tmp_path / "inputs.npz", ids=np.array([1, 5]))
+
+    report = to_stock(small, tmp_path / "stock", check=tmp_path / "inputs.npz")
+
+    assert "check: 1 output of 'serve' equal bit for bit." in str(report)
+    assert report.outputs[0].largest == 1
+
+
+def test_inputs_of_a_check_warm_a_server_up(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(check, "_outputs", lambda *_, **__: {})
+    to_stock(small, tmp_path / "ranker" / "1", check={"ids": [1, 5]})
+
+    path = tmp_path / "ranker/1/assets.extra/tf_serving_warmup_requests"
+    (record,) = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    request = _prediction_log().FromString(record).predict_log.request
+    spec = request.model_spec
+    (given,) = request.inputs
+    ids = tf.make_tensor_proto([1, 5], tf.int64)
+    assert (spec.name, spec.signature_name) == ("ranker", "serve")
+    assert given.key == "ids"
+    assert given.value == ids.SerializeToString()
+
+
+def _prediction_log():
+    """The class of TensorFlow Serving's PredictionLog, tensors as bytes."""
+    field = descriptor_pb2.FieldDescriptorProto
+    kinds = {"string": field.TYPE_STRING, "bytes": field.TYPE_BYTES}
+    file = descriptor_pb2.FileDescriptorProto(
+        name="log.proto", package="of_test"
+    )
+    for message, fields in {
+        "Spec": [("name", 1, "string"), ("signature_name", 3, "string")],
+        "Pair": [("key", 1, "string"), ("value", 2, "bytes")],
+        "Request": [("model_spec", 1, "Spec"), ("inputs", 2, "Pair")],
+        "Predict": [("request", 1, "Request")],
+        "Log": [("predict_log", 6, "Predict")],
+    }.items():
+        described = file.message_type.add(name=message)
+        for name, number, kind in fields:
+            described.field.add(
+                name=name,
+                number=number,
+                label=field.LABEL_REPEATED
+                if kind == "Pair"
+                else field.LABEL_OPTIONAL,
+                type=kinds.get(kind, field.TYPE_MESSAGE),
+                type_name=None if kind in kinds else f".of_test.{kind}",
+            )
+    return message_factory.GetMessages([file])["of_test.Log"]
+
+
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        (
+            {"id": [1]},
+            "inputs ['id'], which are those of no signature: 'serve'",
+        ),
+        ({}, "must be a dict of inputs"),
+        ({"ids": ["one"]}, "must have int64 for input 'ids' of 'serve'"),
+        ({"ids": [1.5]}, "must have int64 for input 'ids' of 'serve'"),
+        ({"ids": [[1]]}, "must have the shape (None,) for input 'ids'"),
+        ("nothing.npz", "cannot be read: 'nothing.npz'"),
+    ],
+    ids=["name", "none", "text", "float", "rank", "file"],
+)
+def test_inputs_that_no_signature_has_are_refused_first(
+    small, tmp_path, given, text
+):
+    with pytest.raises(errors.TfembedError, match=re.escape(text)):
+        to_stock(small, tmp_path / "stock", check=given)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "rows, is_equal",
+    [([1, 1 + 5e-6], True), ([1, 1.1], False), ([1, np.nan], False)],
+    ids=["rounding", "other", "nan"],
+)
+def test_outputs_that_differ_by_more_than_rounding_leave_no_model(
+    small, tmp_path, monkeypatch, rows, is_equal
+):
+    monkeypatch.setattr(
+        check,
+        "_outputs",
+        lambda model, folder, with_tfembed: {
+            ("serve", "rows"): np.array([1.0, 1] if with_tfembed else rows)
+        },
+    )
+
+    if is_equal:
+        report = to_stock(small, tmp_path / "stock", check={"ids": [1]})
+        assert "'rows' of 'serve' differs by 5e-06 at most" in str(report)
+        return
+    with pytest.raises(errors.UnsupportedError, match="'rows' of .*'serve'"):
+        to_stock(small, tmp_path / "stock", check={"ids": [1]})
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_exports_and_prints_the_report(small, tmp_path, capsys):
+    arguments = ["export", str(small), str(tmp_path / "stock")]
+
+    statuses = [main(arguments), main(arguments)]
+
+    out, err = capsys.readouterr()
+    assert statuses == [0, 2]
+    assert "user   2     int64  8 B" in out
+    assert "is there already" in err
+    stock = tf.saved_model.load(tmp_path / "stock")
+    rows = stock.serve(tf.constant([1], tf.int64))["rows"]
+    np.testing.assert_array_equal(rows, [[1, 1]])
+
+
 def test_a_target_that_is_there_is_refused(tmp_path):
     (tmp_path / "stock").mkdir()
 
@@ -181,11 +312,8 @@ def test_a_folder_without_a_model_or_a_table_is_refused(tmp_path):
     assert not (tmp_path / "stock").exists()
 
 
-def test_rows_that_are_damaged_are_refused_and_leave_nothing(tmp_path):
-    model = _model(lambda table, ids: {"rows": table.lookup(ids)[0]})
-    tf.saved_model.save(
-        model, tmp_path / "ours", signatures={"serve": model.serve}
-    )
+def test_rows_that_are_damaged_are_refused_and_leave_nothing(small, tmp_path):
+    shutil.copytree(small, tmp_path / "ours")
     for data in (tmp_path / "ours" / "variables").glob("*.data-*"):
         data.write_bytes(bytes(len(data.read_bytes())))
 

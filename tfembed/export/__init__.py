@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from tfembed.export.check import OutputReport
 from tfembed.export.report import Report, TableReport
 from tfembed.export.stock_model import to_stock
 
-__all__ = ["Report", "TableReport", "to_stock"]
+__all__ = ["OutputReport", "Report", "TableReport", "to_stock"]

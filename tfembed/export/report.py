@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tfembed import units
+from tfembed.export.check import OutputReport
 
 __all__ = ["Report", "TableReport"]
 
@@ -39,6 +40,7 @@ class Report:
       tables: the tables.
       left_out: the functions without a form in TensorFlow's ops, by their
         paths, each with the reason.
+      outputs: the outputs that `check` compared.
     """
 
     source: str
@@ -47,6 +49,7 @@ class Report:
     target_bytes: int
     tables: tuple[TableReport, ...]
     left_out: Mapping[str, str]
+    outputs: tuple[OutputReport, ...] = ()
 
     def __str__(self) -> str:
         rows = sum(table.num_rows for table in self.tables)
@@ -69,5 +72,21 @@ class Report:
             ).rstrip()
             for row in cells
         ]
+        lines += list(self._checks())
         lines += [f"left out: {p}: {why}." for p, why in self.left_out.items()]
         return "\n".join(lines)
+
+    def _checks(self) -> Iterator[str]:
+        """Yields a line for each signature that was compared."""
+        for name in dict.fromkeys(one.signature for one in self.outputs):
+            mine = [one for one in self.outputs if one.signature == name]
+            apart = [one for one in mine if one.difference]
+            if not apart:
+                count = units.counted(len(mine), "output")
+                yield f"check: {count} of '{name}' equal bit for bit."
+            for one in apart:
+                yield (
+                    f"check: '{one.output}' of '{name}' differs by "
+                    f"{one.difference:.3g} at most, in numbers up to "
+                    f"{one.largest:.3g}."
+                )

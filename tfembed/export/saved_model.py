@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import tensorflow as tf
 from google.protobuf import message
 from tensorflow.core.protobuf import (
     saved_model_pb2,
@@ -92,6 +93,19 @@ class SavedModelGraph:
                 f"Tables of strings {strings} have no form in TensorFlow's ops "
                 "in this release."
             )
+
+    def signature_inputs(self) -> dict[str, dict[str, tf.TensorSpec]]:
+        """Returns the inputs of each signature."""
+        return {
+            name: {
+                key: tf.TensorSpec(
+                    tf.TensorShape(given.tensor_shape), tf.as_dtype(given.dtype)
+                )
+                for key, given in signature.inputs.items()
+            }
+            for name, signature in self.meta.signature_def.items()
+            if not name.startswith("__")  # What a session runs first.
+        }
 
     def signatures_of(self) -> dict[str, str]:
         """Returns the signatures by the names of the functions they call."""

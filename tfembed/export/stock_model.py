@@ -5,11 +5,19 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.export.check import (
+    OutputReport,
+    compared,
+    fitting,
+    read_inputs,
+    write_warm_up,
+)
 from tfembed.export.initial_rows import InitialRows
 from tfembed.export.report import Report, TableReport
 from tfembed.export.saved_model import SavedModelGraph, sealed_tensor
@@ -28,10 +36,15 @@ _CREATE = f"{OURS}TableCreate"
 _RESTORE = f"{OURS}TableRestore"
 # What tf.saved_model.save writes beside the graph and the variables.
 _ASSETS = ("assets", "assets.extra")
+# The difference of two outputs, as a share of their size, that is rounding.
+_MOST_ROUNDING = 1e-5
 
 
 def to_stock(
-    source: str | os.PathLike[str], target: str | os.PathLike[str]
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    check: Mapping[str, Any] | str | os.PathLike[str] | None = None,
 ) -> Report:
     """Converts a SavedModel to one of TensorFlow's ops alone.
 
@@ -50,6 +63,12 @@ def to_stock(
         `tf.saved_model.save` writes it.
       target: the folder to write, which must not be there. It appears whole
         or not at all. Folders above it are made.
+      check: inputs of a signature by their names, a dict of tensors or arrays
+        or the path of an .npz file. Both models then answer them, each in a
+        process of its own, that of the new model without tfembed. Outputs are
+        compared, and the inputs become requests by which TensorFlow Serving
+        warms up (`assets.extra/tf_serving_warmup_requests`). All signatures
+        with inputs of these names are checked.
 
     Returns:
       The tables and what was left out; `print` it.
@@ -57,23 +76,32 @@ def to_stock(
     Raises:
       tfembed.errors.UnsupportedError: a signature has an op without a form in
         TensorFlow's ops, because it trains or counts for instance; the text
-        names it.
+        names it. Or the outputs for `check` differ by more than rounding.
       tfembed.errors.CheckpointError: `source` is no SavedModel, or damaged.
       tfembed.errors.ArgumentError: `target` is there already or cannot be
-        written, or `source` has no table of tfembed.
+        written, `source` has no table of tfembed, or no signature has the
+        inputs of `check`.
+      tfembed.errors.DtypeError: `check` has another dtype than the signature.
 
     Example:
       model.export("served")
-      print(tfembed.export.to_stock("served", "ranker/1"))
+      print(tfembed.export.to_stock("served", "ranker/1", check={"ids": [7]}))
     """
     source, parent = pathlib.Path(source), pathlib.Path(target).parent
     if parent.exists():
         place_of(target, replaces=False)
+    given = None if check is None else read_inputs(check)
     model = _Conversion(source)
+    inputs = {} if given is None else fitting(given, model.signature_inputs)
+    outputs: tuple[OutputReport, ...] = ()
     parent.mkdir(parents=True, exist_ok=True)
     with written_file(target, replaces=False) as folder:
         folder.mkdir()
         model.write(folder)
+        if inputs:
+            outputs = compared(source, folder, inputs)
+            _check_equal(outputs)
+            write_warm_up(folder, parent.resolve().name, inputs)
         written = _folder_bytes(folder)
     return Report(
         source=str(source),
@@ -82,7 +110,23 @@ def to_stock(
         target_bytes=written,
         tables=model.table_reports(),
         left_out=model.left_out,
+        outputs=outputs,
     )
+
+
+def _check_equal(outputs: Iterable[OutputReport]) -> None:
+    """Raises an error unless outputs are equal but for rounding.
+
+    Dense layers may sum in another order in another graph.
+    """
+    for one in outputs:
+        if one.difference > _MOST_ROUNDING * max(one.largest, 1):
+            raise errors.UnsupportedError(
+                f"Output '{one.output}' of signature '{one.signature}' differs "
+                f"by {one.difference:.3g} from the source's, in numbers up to "
+                f"{one.largest:.3g}. Where the model draws random numbers, give "
+                "no `check`; else please report it."
+            )
 
 
 class _Conversion:
@@ -94,6 +138,7 @@ class _Conversion:
     Attributes:
       left_out: the functions that the new model will not have, by their
         paths, each with the reason.
+      signature_inputs: the inputs of each signature.
 
     Raises:
       As `to_stock`.
@@ -136,6 +181,7 @@ class _Conversion:
             },
         )
         self._check_signatures()
+        self.signature_inputs = self._model.signature_inputs()
         self._kept, self.left_out = self._public_functions()
         self._layouts: dict[str, Layout] = {}
 

@@ -1,4 +1,4 @@
-"""`tfembed inspect`: shows the tables in files, without TensorFlow."""
+"""The command line, and `tfembed inspect`: tables in files, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,11 @@ from tfembed.inspection.saved_tables import SavedTables, open_saved
 from tfembed.inspection.text_tables import TextTable
 from tfembed.units import as_bytes, as_count, as_number, counted
 
-__all__ = ["main"]
+__all__ = ["AddCommand", "main"]
+
+# Adds a command's parser, whose default `run` takes the arguments as parsed and
+# returns the exit status. (argparse has no public name of what it is given.)
+AddCommand: TypeAlias = Callable[[Any], None]
 
 _NOT_THERE, _REFUSED, _FAULT, _INTERRUPTED = 1, 2, 3, 130
 
@@ -54,11 +58,16 @@ or written, 3 where tfembed has a fault.
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    commands: Sequence[AddCommand] = (),
+) -> int:
     """Runs the command.
 
     Args:
       arguments: the arguments of the command line; None: the process's own.
+      commands: commands of higher rooms, beside `inspect`.
 
     Returns:
       The exit status.
@@ -68,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         try:
-            return _run(arguments)
+            return _run(arguments, commands)
         except Exception:
             if shows_faults:
                 _say(traceback.format_exc())
@@ -98,7 +107,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(
+    arguments: Sequence[str] | None, commands: Sequence[AddCommand]
+) -> int:
     """Reads the arguments and does what they ask; returns the exit status."""
     if sys.stdout is None:
         raise errors.ArgumentError(
@@ -108,9 +119,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # Keys may be of any script.
             stream.reconfigure(errors="backslashreplace")
     try:
-        options = _parser().parse_args(arguments)
+        options = _parser(commands).parse_args(arguments)
         with ReadingProgress():
-            return _inspect(options)
+            status: int = options.run(options)
+            return status
     finally:
         sys.stdout.flush()
 
@@ -132,9 +144,10 @@ def _drop(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(more: Sequence[AddCommand]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="tfembed", description="Looks into the tables of tfembed."
+        prog="tfembed",
+        description="Looks into the tables of tfembed, and exports them.",
     )
     parser.add_argument(
         "--version",
@@ -143,6 +156,8 @@ def _parser() -> argparse.ArgumentParser:
         f"{_build_info.TENSORFLOW_VERSION}",
     )
     commands = parser.add_subparsers(metavar="command", required=True)
+    for add in more:
+        add(commands)
     inspect = commands.add_parser(
         "inspect",
         help="look into the tables of a file",
@@ -212,6 +227,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="show where an error came from, for a report of a fault",
     )
+    inspect.set_defaults(run=_inspect)
     return parser
 
 
