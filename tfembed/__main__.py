@@ -36,6 +36,17 @@ def _add_export(commands: Any) -> None:
     export.add_argument("source", help="the folder of a SavedModel")
     export.add_argument("target", help="the folder to write")
     export.add_argument(
+        "--rows",
+        default="as_trained",
+        help="as_trained, float32, bfloat16 or int8 (as_trained)",
+    )
+    export.add_argument(
+        "--most-error",
+        type=float,
+        metavar="ERROR",
+        help="the largest difference of a number of a row that is allowed",
+    )
+    export.add_argument(
         "--check",
         metavar="FILE.npz",
         help="inputs of a signature by name: both models answer them, and the "
@@ -54,7 +65,11 @@ def _export(options: argparse.Namespace) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     export: Any = importlib.import_module("tfembed.export")
     report = export.to_stock(
-        options.source, options.target, check=options.check
+        options.source,
+        options.target,
+        rows=options.rows,
+        most_error=options.most_error,
+        check=options.check,
     )
     sys.stdout.write(f"{report}\n")
     return 0

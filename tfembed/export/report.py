@@ -21,6 +21,9 @@ class TableReport:
       key_dtype: "int64", "int32" or "string".
       row_bytes: the bytes of a row.
       num_bytes: the bytes of the sealed table.
+      trained_row_bytes: the bytes of a row in the source.
+      largest_error: the largest difference of a number from the source's.
+      root_mean_square_error: that of all numbers.
     """
 
     name: str
@@ -28,6 +31,16 @@ class TableReport:
     key_dtype: str
     row_bytes: int
     num_bytes: int
+    trained_row_bytes: int
+    largest_error: float = 0.0
+    root_mean_square_error: float = 0.0
+
+    @property
+    def row_text(self) -> str:
+        """The bytes of a row in words."""
+        if self.row_bytes == self.trained_row_bytes:
+            return f"{self.row_bytes} B"
+        return f"{self.trained_row_bytes} -> {self.row_bytes} B"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,11 +72,22 @@ class Report:
             f"{units.as_bytes(self.source_bytes)}). Runs on TensorFlow without "
             "tfembed."
         ]
-        cells = [("table", "rows", "keys", "a row")]
+        cells: list[tuple[str, ...]] = [
+            ("table", "rows", "keys", "a row", "largest error", "rms")
+        ]
         cells += [
-            (t.name, f"{t.num_rows:,}", t.key_dtype, f"{t.row_bytes} B")
+            (
+                t.name,
+                f"{t.num_rows:,}",
+                t.key_dtype,
+                t.row_text,
+                f"{t.largest_error:.3g}",
+                f"{t.root_mean_square_error:.3g}",
+            )
             for t in self.tables
         ]
+        if not any(t.largest_error for t in self.tables):
+            cells = [row[:4] for row in cells]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines += [
             "  ".join(

@@ -5,7 +5,7 @@ Little endian; each section begins at a multiple of 64 bytes.
     head     16 int64: see `_HEAD`
     pilots   uint16 [regions * buckets] of `perfect_hash.PerfectHash`
     keys     int64 [places] or, of strings, [places, 2], by place
-    rows     [places, dim] by place; whole rows and whole lines of 64 bytes
+    rows     [places] by place, as `row_format`; whole rows and lines of 64 bytes
 
 A free place has the key of a row that lies elsewhere, so that no lookup finds
 it. A string is there as two fingerprints of 63 bits, one of them by a secret
@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from tfembed import errors
 from tfembed.export.perfect_hash import PerfectHash
+from tfembed.export.row_format import NotStored, RowError, RowFormat
 from tfembed.inspection.bundle import DTYPES
 from tfembed.inspection.saved_table import SavedTable
 
@@ -36,9 +37,6 @@ _MAGIC = int.from_bytes(b"tfsealed", "little")
 _VERSION = 1
 _HEAD_BYTES = 128
 _LINE = 64
-
-# The dtypes of rows as NumPy has them; bfloat16 as its bits.
-_STORED = {"bfloat16": "uint16"}
 
 # Strings to their fingerprints, int64 [n, 2], by a secret key of two numbers.
 Fingerprints = Callable[[npt.NDArray[Any], tuple[int, int]], npt.NDArray[Any]]
@@ -50,16 +48,14 @@ class Layout:
 
     Attributes:
       num_rows: the number of keys.
-      dim: the number of elements of a row.
-      dtype: TensorFlow's name of the rows' dtype.
+      rows: the form of the rows.
       key_words: the int64s of a key: 1, or 2 where keys are strings.
       regions, buckets, places: as in `PerfectHash`.
       secret: the key of the fingerprints; zeros where keys are integers.
     """
 
     num_rows: int
-    dim: int
-    dtype: str
+    rows: RowFormat
     key_words: int
     regions: int
     buckets: int
@@ -70,11 +66,6 @@ class Layout:
     def num_places(self) -> int:
         """The number of places, with and without a key."""
         return self.regions * self.places
-
-    @property
-    def element_bytes(self) -> int:
-        """The bytes of an element of a row."""
-        return np.dtype(_STORED.get(self.dtype, self.dtype)).itemsize
 
     @property
     def at_pilots(self) -> int:
@@ -94,7 +85,7 @@ class Layout:
     @property
     def row_section_bytes(self) -> int:
         """The bytes of the rows and of what fills their last line."""
-        row_bytes = self.element_bytes * self.dim
+        row_bytes = self.rows.row_bytes
         whole = math.lcm(_LINE, row_bytes) if row_bytes else _LINE
         return _up(self.num_places * row_bytes, whole)
 
@@ -111,8 +102,8 @@ class Layout:
                 _MAGIC,
                 _VERSION,
                 self.num_rows,
-                self.dim,
-                numbers[self.dtype],
+                self.rows.dim,
+                numbers[self.rows.dtype],
                 self.key_words,
                 self.regions,
                 self.buckets,
@@ -122,15 +113,18 @@ class Layout:
                 self.at_rows,
                 self.num_bytes,
                 *self.secret,
-                0,
+                int(self.rows.has_steps),
             ],
             "<i8",
         )
 
 
 def seal(
-    table: SavedTable, path: pathlib.Path, fingerprints: Fingerprints
-) -> Layout:
+    table: SavedTable,
+    path: pathlib.Path,
+    row_format: RowFormat,
+    fingerprints: Fingerprints,
+) -> tuple[Layout, RowError]:
     """Writes a saved table to a file in the sealed form.
 
     The rows are read and written a block at a time. All keys are in memory.
@@ -138,10 +132,15 @@ def seal(
     Args:
       table: the table, which has keys.
       path: the file to write.
+      row_format: the form of the rows.
       fingerprints: makes fingerprints of strings.
+
+    Returns:
+      The layout, and how far the rows are from those of the table.
 
     Raises:
       tfembed.errors.CheckpointError: the table is damaged.
+      tfembed.errors.ArgumentError: a row has no form in `row_format`.
     """
     try:
         words, secret = _key_words(table, fingerprints)
@@ -152,8 +151,7 @@ def seal(
         ) from None
     layout = Layout(
         num_rows=len(words),
-        dim=table.width,
-        dtype=table.dtype,
+        rows=row_format,
         key_words=words.shape[1],
         regions=found.regions,
         buckets=found.buckets,
@@ -170,21 +168,27 @@ def seal(
     )
     keys[:] = words[0] if len(words) else _absent(found)
     keys[places] = words
-    stored = np.dtype(_STORED.get(layout.dtype, layout.dtype))
     rows = _section(
         laid,
         layout.at_rows,
-        stored.newbyteorder("<"),
-        (layout.num_places, layout.dim),
+        np.dtype(row_format.stored).newbyteorder("<"),
+        (layout.num_places, row_format.row_elements),
     )
-    first = 0
+    first, lost = 0, RowError()
     for chunk in table.chunks(slots=False, counters=False):
-        rows[places[first : first + len(chunk)]] = _as_stored(
-            chunk.rows, layout.dtype
-        )
-        first += len(chunk)
+        try:
+            stored, more = row_format.encode(chunk.rows)
+        except NotStored as missed:
+            raise errors.ArgumentError(
+                f"Table '{table.name}' has no form as `rows` = "
+                f"{row_format.name!r}: the row of key {chunk.keys.tolist()[missed.row]!r} "
+                "has NaN, infinity or a number that is too large. Give "
+                "'as_trained', or remove the key."
+            ) from None
+        rows[places[first : first + len(chunk)]] = stored
+        first, lost = first + len(chunk), lost + more
     laid.flush()
-    return layout
+    return layout, lost
 
 
 def _key_words(
@@ -221,13 +225,6 @@ def _absent(found: PerfectHash) -> npt.NDArray[np.int64]:
     return np.array(
         [[candidates[at != place][0]] for place in range(found.num_places)]
     )
-
-
-def _as_stored(rows: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
-    if dtype != "bfloat16":
-        return rows
-    # The reader widens bfloat16 by zeros.
-    return (rows.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
 
 
 def _section(laid: Any, at: int, dtype: Any, shape: tuple[int, ...]) -> Any:

@@ -89,7 +89,7 @@ class StockTable:
             return tf.tensor_scatter_nd_update(rows, lost, initial)
 
         rows = tf.cond(tf.size(lost) > 0, filled, lambda: rows)
-        dim = self.layout.dim
+        dim = self.layout.rows.dim
         rows = tf.reshape(rows, tf.concat([tf.shape(keys), [dim]], 0))
         rows.set_shape(keys.shape.concatenate(dim))
         return rows, tf.reshape(exists, tf.shape(keys))
@@ -115,12 +115,17 @@ class StockTable:
             exists = tf.reduce_all(tf.gather(stored, at) == wanted, axis=1)
         else:
             exists = tf.gather(stored, at) == wanted[:, 0]
-        if not layout.dim:
+        if not layout.rows.dim:
             return tf.zeros([tf.size(keys), 0], self.value_dtype), exists
+        form = layout.rows
         rows = _section(
-            sealed, layout.at_rows, layout.row_section_bytes, self.value_dtype
+            sealed,
+            layout.at_rows,
+            layout.row_section_bytes,
+            tf.uint8 if form.has_steps else tf.as_dtype(form.dtype),
         )
-        return tf.gather(tf.reshape(rows, [-1, layout.dim]), at), exists
+        rows = tf.gather(tf.reshape(rows, [-1, form.row_elements]), at)
+        return form.decode(rows), exists
 
     def _places(self, sealed: tf.Tensor, hashes: tf.Tensor) -> tf.Tensor:
         """Returns the place of each hash: `PerfectHash.places_of`."""
@@ -204,7 +209,11 @@ def grouped_lookup(
                 bags = tf.where(places < length, bags * length + places, -1)
                 count *= length
             found = _combined(found, weights[i], bags, count, feature)
-            inner = [length, table.layout.dim] if length else [table.layout.dim]
+            inner = (
+                [length, table.layout.rows.dim]
+                if length
+                else [table.layout.rows.dim]
+            )
             found = tf.reshape(found, tf.stack([batch_sizes[i], *inner]))
         activations.append(found)
     return activations
