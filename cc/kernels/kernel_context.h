@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "cc/core/support/executor.h"
+#include "cc/kernels/kernel_registration.h"
 #include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/framework/kernel_def_builder.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -17,8 +18,8 @@
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/lib/core/threadpool.h"
 
-// Helpers of kernels: registration, and for their OpKernelContext scalars,
-// threads, memory for rows.
+// Helpers of kernels: registration for the CPU, and for their OpKernelContext
+// scalars, threads, memory for rows.
 namespace tfembed {
 
 // Reads the only element of an input. InvalidArgument, with the input's name:
@@ -75,30 +76,6 @@ class WithinMemory : public Kernel {
     }
   }
 };
-
-// Makes a kernel, whose construction fails where it is refused memory.
-template <class Kernel>
-tensorflow::OpKernel* MakeKernel(
-    tensorflow::OpKernelConstruction* construction) {
-  try {
-    return new Kernel(construction);
-  } catch (const std::bad_alloc&) {
-    construction->SetStatus(
-        absl::Status(absl::StatusCode::kResourceExhausted, ""));
-    return nullptr;
-  }
-}
-
-// REGISTER_KERNEL_BUILDER of a KernelDefBuilder and a class, by MakeKernel. All
-// kernels are registered so.
-#define TFEMBED_REGISTER_KERNEL(builder, ...) \
-  TFEMBED_REGISTER_KERNEL_1(__COUNTER__, builder, __VA_ARGS__)
-#define TFEMBED_REGISTER_KERNEL_1(number, builder, ...) \
-  TFEMBED_REGISTER_KERNEL_2(number, builder, __VA_ARGS__)
-#define TFEMBED_REGISTER_KERNEL_2(number, builder, ...)        \
-  static const ::tensorflow::kernel_factory::OpKernelRegistrar \
-      tfembed_kernel_##number((builder).Build(), #__VA_ARGS__, \
-                              &::tfembed::MakeKernel<__VA_ARGS__>)
 
 // Registers a class as the CPU's kernel of the op "Tfembed>name"; its Compute
 // may be refused memory.

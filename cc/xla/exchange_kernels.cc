@@ -1,6 +1,7 @@
 // The kernels of cc/ops/exchange_ops.cc: read, check, build the program.
 #include <limits>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "cc/core/optimizers/update_rule.h"
+#include "cc/kernels/kernel_registration.h"
 #include "cc/xla/exchange.h"
 #include "cc/xla/rows.h"
 #include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
@@ -186,13 +188,31 @@ class ExchangeUpdateKernel : public XlaOpKernel {
   bool on_cpu_ = false;
 };
 
+// A kernel whose program may be refused memory while it is built.
+template <class Kernel>
+class BuiltWithinMemory : public Kernel {
+ public:
+  using Kernel::Kernel;
+
+  void Compile(XlaOpKernelContext* context) override {
+    try {
+      Kernel::Compile(context);
+    } catch (const std::bad_alloc&) {
+      context->SetStatus(
+          absl::Status(absl::StatusCode::kResourceExhausted, ""));
+    }
+  }
+};
+
 // REGISTER_XLA_OP adds kernels to a list that TensorFlow reads once, before its
 // first op: a program that loads this library later would not get them.
-#define REGISTER_EXCHANGE(device)                                        \
-  REGISTER_KERNEL_BUILDER(Name("Tfembed>ExchangeLookup").Device(device), \
-                          ExchangeLookupKernel);                         \
-  REGISTER_KERNEL_BUILDER(Name("Tfembed>ExchangeUpdate").Device(device), \
-                          ExchangeUpdateKernel)
+#define REGISTER_EXCHANGE(device)                                              \
+  TFEMBED_REGISTER_KERNEL(                                                     \
+      ::tensorflow::KernelDefBuilder("Tfembed>ExchangeLookup").Device(device), \
+      BuiltWithinMemory<ExchangeLookupKernel>);                                \
+  TFEMBED_REGISTER_KERNEL(                                                     \
+      ::tensorflow::KernelDefBuilder("Tfembed>ExchangeUpdate").Device(device), \
+      BuiltWithinMemory<ExchangeUpdateKernel>)
 
 REGISTER_EXCHANGE(tensorflow::DEVICE_CPU_XLA_JIT);
 REGISTER_EXCHANGE(tensorflow::DEVICE_GPU_XLA_JIT);
