@@ -1,5 +1,5 @@
-"""Keras 3 layers with embedding tables, and callbacks for them."""
+"""Keras 3 layers with embedding tables, callbacks and metrics for them."""
 
-from tfembed.keras import callbacks, layers
+from tfembed.keras import callbacks, layers, metrics
 
-__all__ = ["callbacks", "layers"]
+__all__ = ["callbacks", "layers", "metrics"]
