@@ -98,7 +98,8 @@ class Calls:
 
         An index, or the SavedModel of which it makes a fingerprint.
         """
-        self.spare(py_checkpoint_reader, "NewCheckpointReader")
+        for module in (py_checkpoint_reader, tf.compat.v1.train):
+            self.spare(module, "NewCheckpointReader")
         pywrap = fingerprinting_utils.fingerprinting_pywrap
         self.spare(pywrap, "CreateFingerprintDef")
 
