@@ -7,7 +7,7 @@
 #include "tensorflow/core/framework/kernel_def_builder.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
-// How kernels of all devices are registered.
+// The macro here registers the kernels of all devices.
 namespace tfembed {
 
 // Makes a kernel, whose construction fails where it is refused memory.

@@ -1,4 +1,4 @@
-"""How a sealed table stores its rows: as trained, or shorter."""
+"""The forms of a sealed table's rows: as trained, or shorter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SCALES = 4  # The bytes of a row's two float16.
 
 @dataclasses.dataclass(frozen=True)
 class RowError:
-    """How far stored rows are from those that were trained.
+    """The differences between stored rows and those that were trained.
 
     Attributes:
       largest: the largest difference of two numbers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import keras
@@ -12,22 +13,18 @@ from tfembed import checks, errors
 __all__ = ["NDCGAtK", "RecallAtK"]
 
 
-@keras.saving.register_keras_serializable(package="tfembed.keras")
-class RecallAtK(keras.metrics.Mean):
-    """The share of held-out pairs whose item is among the best `k`.
-
-    Args:
-      k: the number of best items that count.
-      name: the name in logs; None: "recall_at_" and `k`.
-      **kwargs: arguments of keras.metrics.Mean.
-
-    Raises:
-      tfembed.errors.ArgumentError: `k` is no positive integer.
-    """
+class _MeanAtK(keras.metrics.Mean, abc.ABC):
+    """The mean of what the rank of each held-out pair's item is worth."""
 
     def __init__(self, k: int, name: str | None = None, **kwargs: Any) -> None:
         self.k = checks.integer(k, "k", least=1)
-        super().__init__(name=name or f"recall_at_{self.k}", **kwargs)
+        super().__init__(name=name or f"{self._measure}_at_{self.k}", **kwargs)
+
+    _measure: str  # In the metric's name.
+
+    @abc.abstractmethod
+    def _gains(self) -> tf.Tensor:
+        """Returns what ranks 1 to k are worth, float32 [k] or a scalar."""
 
     def update_state(
         self, y_true: Any, y_pred: Any, sample_weight: Any = None
@@ -45,7 +42,9 @@ class RecallAtK(keras.metrics.Mean):
           tfembed.errors.DtypeError: ids of two kinds.
         """
         hits = _hits(y_true, y_pred, self.k)
-        super().update_state(tf.reduce_max(hits, 1), sample_weight)
+        super().update_state(
+            tf.reduce_max(hits * self._gains(), 1), sample_weight
+        )
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the metric."""
@@ -53,7 +52,26 @@ class RecallAtK(keras.metrics.Mean):
 
 
 @keras.saving.register_keras_serializable(package="tfembed.keras")
-class NDCGAtK(keras.metrics.Mean):
+class RecallAtK(_MeanAtK):
+    """The share of held-out pairs whose item is among the best `k`.
+
+    Args:
+      k: the number of best items that count.
+      name: the name in logs; None: "recall_at_" and `k`.
+      **kwargs: arguments of keras.metrics.Mean.
+
+    Raises:
+      tfembed.errors.ArgumentError: `k` is no positive integer.
+    """
+
+    _measure = "recall"
+
+    def _gains(self) -> tf.Tensor:
+        return tf.constant(1.0)
+
+
+@keras.saving.register_keras_serializable(package="tfembed.keras")
+class NDCGAtK(_MeanAtK):
     """The mean of 1 / log2(1 + rank) of each held-out pair's item.
 
     It is 0 where the item is not among the best `k`; ranks begin at 1.
@@ -67,22 +85,11 @@ class NDCGAtK(keras.metrics.Mean):
       tfembed.errors.ArgumentError: `k` is no positive integer.
     """
 
-    def __init__(self, k: int, name: str | None = None, **kwargs: Any) -> None:
-        self.k = checks.integer(k, "k", least=1)
-        super().__init__(name=name or f"ndcg_at_{self.k}", **kwargs)
+    _measure = "ndcg"
 
-    def update_state(
-        self, y_true: Any, y_pred: Any, sample_weight: Any = None
-    ) -> None:
-        """Adds a batch of pairs, as `RecallAtK.update_state` does."""
-        hits = _hits(y_true, y_pred, self.k)
+    def _gains(self) -> tf.Tensor:
         ranks = tf.range(1, self.k + 1, dtype=tf.float32)
-        gains = tf.math.log(2.0) / tf.math.log(1.0 + ranks)
-        super().update_state(tf.reduce_max(hits * gains, 1), sample_weight)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the metric."""
-        return {**super().get_config(), "k": self.k}
+        return tf.math.log(2.0) / tf.math.log(1.0 + ranks)
 
 
 def _hits(y_true: Any, y_pred: Any, k: int) -> tf.Tensor:

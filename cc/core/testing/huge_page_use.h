@@ -42,7 +42,7 @@ inline int64_t HugePageAskedKib() {
   return asked;
 }
 
-// Whether memory of this system can ask for huge pages.
+// Returns whether the system has huge pages, for which memory can ask.
 inline bool HasHugePages() {
   return std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled").good();
 }
