@@ -189,7 +189,7 @@ def test_bad_input_says_what_is_wrong():
         TopK(([1, 1], [[1.0], [2.0]]), 1)
     with pytest.raises(arguments, match="get_embedding_tables"):
         TopK(object(), 1)
-    with pytest.raises(arguments, match="has no table yet"):
+    with pytest.raises(tfembed.errors.StateError, match="no table yet"):
         TopK(Embedding(2), 1)
     with pytest.raises(arguments, match=r"the shape \[batch, 2\]"):
         top(tf.zeros([1, 3]))

@@ -29,6 +29,7 @@ class KeyAccess(abc.ABC):
         len(table)           the number of keys
         for key in table     all keys, from a copy
         table.to_pandas()    a data frame, `table.from_pandas(frame)` back
+        table.to_numpy()     keys and rows as arrays
 
     Subscripts work in functions and graphs too; the other reads are eager only.
     `bool(table)` is True even for an empty table.
@@ -75,6 +76,24 @@ class KeyAccess(abc.ABC):
     def __iter__(self) -> Iterator[Any]:
         self._require_eager("iter", "export()")
         yield from _python_keys(self._by_key.keys())
+
+    def to_numpy(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Copies all rows at one moment into arrays; eager only.
+
+        Returns:
+          keys: integers [n], or objects [n]: `str` if all are UTF-8, else
+            `bytes`.
+          rows: [n, dim], of the table's dtype; float32 for halves.
+
+        Raises:
+          tfembed.errors.UnsupportedError: the call is in a function or a graph.
+        """
+        self._require_eager("to_numpy", "export()")
+        keys, values, *_ = self._by_key.export_columns()
+        found = _python_keys(keys)
+        if isinstance(found, list):
+            found = np.array(found, object)
+        return found, _numpy(values)
 
     def to_pandas(self, *, slots: bool = False) -> Any:
         """Copies all rows at one moment into a `pandas.DataFrame`; eager only.

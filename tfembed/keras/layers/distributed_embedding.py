@@ -43,6 +43,7 @@ from tfembed.embedding.lookups.taken_updates import SLOTS, TakenUpdates
 from tfembed.embedding.replicas import is_tpu
 from tfembed.keras import descriptions, packed_inputs
 from tfembed.keras.keras_rs import as_features, say_unused
+from tfembed.keras.layers.table_rows import TableRows
 from tfembed.keras.model_optimizer import ModelOptimizer
 from tfembed.keras.table_files import TableFiles
 from tfembed.keras.table_optimizers import described, keras_optimizer_of
@@ -408,7 +409,7 @@ class _TrapWeight(SourceWeight):
 
 
 @keras.saving.register_keras_serializable(package="tfembed")
-class DistributedEmbedding(keras.layers.Layer):
+class DistributedEmbedding(TableRows, keras.layers.Layer):
     """Looks up all features of a model, and trains their tables by itself.
 
     It has the arguments of keras-rs' layer of that name, which needs a TPU:
@@ -659,6 +660,9 @@ class DistributedEmbedding(keras.layers.Layer):
         """
         tables = self.embedding.embedding_tables
         return {config.name: table for config, table in tables.items()}
+
+    def _tables_by_name(self) -> dict[str, Any]:
+        return self.get_embedding_tables()
 
     def compute_output_spec(
         self, inputs: Any, *args: Any, **kwargs: Any

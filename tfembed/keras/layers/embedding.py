@@ -30,6 +30,7 @@ from tfembed.dynamic_embedding.keras.private import (
 )
 from tfembed.dynamic_embedding.keras.table_counts import no_rows, table_count
 from tfembed.keras import descriptions
+from tfembed.keras.layers.table_rows import TableRows
 from tfembed.keras.table_optimizers import table_optimizer
 from tfembed.keras.table_training import TableTraining
 from tfembed.tables import arguments
@@ -52,7 +53,7 @@ _POLICIES = ("admission", "eviction", "expiry")
 
 
 @keras.saving.register_keras_serializable(package="tfembed.keras")
-class Embedding(keras.layers.Layer):
+class Embedding(TableRows, keras.layers.Layer):
     """Turns ids into rows: ids.shape -> ids.shape + [dim].
 
     It replaces `keras.layers.StringLookup` and `keras.layers.Embedding`. Ids
@@ -349,6 +350,16 @@ class Embedding(keras.layers.Layer):
             f"{dtype.name}. Begin the model, and each Sequential inside of it, "
             "with keras.Input(shape, dtype='int64'), or dtype='string'."
         )
+
+    def _tables_by_name(self) -> dict[str, Any]:
+        table = self.table
+        if table is None:
+            raise errors.StateError(
+                f"Layer '{self.name}' has no table yet: it does not know the "
+                "dtype of its ids. Call it with ids first, or give it "
+                "`key_dtype`, 'int64' or 'string'."
+            )
+        return {table.name: table.table}
 
     def _is_stand_in(self, inputs: Any) -> bool:
         """Says whether Keras is building a loaded model with floats as ids."""

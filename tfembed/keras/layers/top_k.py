@@ -46,6 +46,7 @@ class TopK(keras.layers.Layer):
     Raises:
       tfembed.errors.ArgumentError: a value that is not allowed.
       tfembed.errors.DtypeError: ids or rows of another dtype.
+      tfembed.errors.StateError: an `Embedding` that has no table yet.
       tfembed.errors.UnsupportedError: an `index`.
     """
 
@@ -307,16 +308,12 @@ class _KeptItems(tf.__internal__.tracking.AutoTrackable):
 
 def _table_of(items: Any) -> HashTable:
     """Returns the table of `items`."""
-    table = items.table if isinstance(items, (Embedding, Variable)) else items
-    if isinstance(table, Variable):
-        table = table.table
-    if isinstance(table, HashTable):
-        return table
-    if table is None:
-        raise errors.ArgumentError(
-            f"Layer '{items.name}' has no table yet. Call it with ids first, or "
-            "give it `key_dtype`."
-        )
+    if isinstance(items, Embedding):
+        (items,) = items._tables_by_name().values()
+    if isinstance(items, Variable):
+        items = items.table
+    if isinstance(items, HashTable):
+        return items
     raise errors.ArgumentError(
         "`items` must be a tfembed.keras.layers.Embedding, a HashTable (for a "
         "DistributedEmbedding: one of `get_embedding_tables()`), a "

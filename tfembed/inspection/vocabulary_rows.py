@@ -12,6 +12,8 @@ from tfembed import errors
 from tfembed.embedding.tpu_embedding import owner_of
 from tfembed.inspection.saved_table import Chunk
 from tfembed.inspection.table_health import gather_rows
+from tfembed.tables.arguments import key_tensor
+from tfembed.tables.key_access import KeyAccess
 
 __all__ = ["VocabularyRows", "has_vocabulary"]
 
@@ -30,7 +32,7 @@ def has_vocabulary(table: Any) -> bool:
     )
 
 
-class VocabularyRows:
+class VocabularyRows(KeyAccess):
     """A variable of rows 0, 1, ..., with the methods of a `HashTable`.
 
     Its slots belong to the TPUEmbedding whose `embedding_tables` returned the
@@ -38,6 +40,9 @@ class VocabularyRows:
 
     Args:
       variable: a variable for which `has_vocabulary` is true.
+
+    Raises:
+      tfembed.errors.UnsupportedError: the call is in a function or a graph.
 
     Attributes:
       name, dim, key_dtype, value_dtype, max_size, optimizer, slot_names,
@@ -50,11 +55,12 @@ class VocabularyRows:
     max_size = None
 
     def __init__(self, variable: Any) -> None:
+        self.name = str(variable.name).partition(":")[0]
+        self._require_eager("rows", "a lookup of the embedding")
         self._variable = variable
         self._owner = owner_of(variable)
         self._slots: dict[str, Any] = {}
         self.optimizer: Any = None
-        self.name = str(variable.name).partition(":")[0]
         self.num_rows, self.dim = (int(n) for n in variable.shape)
         tables = {} if self._owner is None else self._owner.made_tables()
         for name, (table, optimizer, _) in tables.items():
@@ -77,22 +83,52 @@ class VocabularyRows:
                 "rows, or convert keys to row numbers by `convert_keys`."
             )
 
-    def lookup(self, ids: tf.Tensor) -> tuple[tf.Tensor, None]:
-        """Returns (rows [n, dim], None) for `ids` [n]."""
-        return tf.constant(gather_rows(self._variable, ids.numpy())), None
+    @property
+    def _by_key(self) -> Any:
+        return self
+
+    def size(self) -> int:
+        """Returns the vocabulary size."""
+        return self.num_rows
+
+    def keys(self) -> tf.Tensor:
+        """Returns all ids, int64 [vocabulary]."""
+        return tf.range(self.num_rows, dtype=tf.int64)
+
+    def contains(self, ids: Any) -> tf.Tensor:
+        """Says which of `ids`, of any shape, are in the vocabulary."""
+        ids = key_tensor(ids, self.key_dtype, self.name)
+        return (ids >= 0) & (ids < self.num_rows)
+
+    def lookup(self, ids: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the rows of `ids` of any shape, and which of them exist.
+
+        The row of an id beyond the vocabulary is zeros.
+        """
+        ids = key_tensor(ids, self.key_dtype, self.name)
+        exists = self.contains(ids)
+        numbers, is_row = np.asarray(ids), np.asarray(exists)
+        rows = np.zeros([*numbers.shape, self.dim], np.float32)
+        rows[is_row] = gather_rows(self._variable, numbers[is_row])
+        return tf.constant(rows), exists
+
+    def export_columns(self) -> list[tf.Tensor]:
+        """Returns all ids [n], values [n, dim], and the rows of each slot."""
+        parts = [self._variable, *self._slots.values()]
+        return [self.keys(), *(part.read_value() for part in parts)]
 
     def upsert(self, ids: tf.Tensor, rows: tf.Tensor) -> None:
         """Writes the rows of `ids`; the last row of a repeated id wins."""
         self.write_trained(ids, rows)
 
-    def write_trained(self, ids: tf.Tensor, rows: tf.Tensor) -> None:
+    def write_trained(self, ids: Any, rows: Any) -> None:
         """Writes the values, or values and all slots, of `ids`.
 
         Args:
           ids: int64 [n].
           rows: float32 [n, dim], or [n, dim + slots].
         """
-        backwards, last = np.unique(ids.numpy()[::-1], return_index=True)
+        backwards, last = np.unique(np.asarray(ids)[::-1], return_index=True)
         rows = tf.gather(rows, len(ids) - 1 - last)
         has_slots = rows.shape[1] > self.dim
         widths = [self.dim, *(self.slot_widths if has_slots else ())]
