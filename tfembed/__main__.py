@@ -53,6 +53,11 @@ def _add_export(commands: Any) -> None:
         "outputs are compared",
     )
     export.add_argument(
+        "--tags",
+        help="the tags of the graph to convert, as serve or serve,gpu, where "
+        "the SavedModel has several graphs",
+    )
+    export.add_argument(
         "--traceback",
         action="store_true",
         help="show where an error came from, for a report of a fault",
@@ -70,6 +75,7 @@ def _export(options: argparse.Namespace) -> int:
         rows=options.rows,
         most_error=options.most_error,
         check=options.check,
+        tags=options.tags and options.tags.split(","),
     )
     sys.stdout.write(f"{report}\n")
     return 0

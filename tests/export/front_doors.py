@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -329,6 +331,70 @@ def embedding(path):
     return {"ids": np.arange(90, 110)}
 
 
+def graph(path):
+    """A graph of TensorFlow 1: sums, strings, policies, and a dense weight."""
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        numbers = de.get_variable(
+            "numbers",
+            dim=4,
+            devices=["/CPU:0"] * 2,
+            initializer=v1.random_normal_initializer(0, 0.1, seed=3),
+        )
+        words = de.get_variable(
+            "words",
+            key_dtype=tf.string,
+            dim=3,
+            initializer=v1.random_uniform_initializer(-1, 1),
+            admission=tfembed.policies.CountAdmission(2, value=0.5),
+        )
+        ids = v1.placeholder(tf.int64, [None], "ids")
+        weight = v1.get_variable("weight", [4, 2])
+        splits = tf.range(0, tf.size(ids) + 1, 5)
+        bags = tf.RaggedTensor.from_row_splits(ids, splits).to_sparse()
+        outputs = {
+            "rows": de.embedding_lookup(numbers, ids) @ weight,
+            "bags": de.embedding_lookup_sparse(numbers, bags, None),
+            "words": words.lookup(tf.strings.as_string(ids)),
+        }
+        session.run(v1.global_variables_initializer())
+        session.run(numbers.upsert(_KEYS, _normal([ROWS, 4])))
+        texts = tf.strings.as_string(_KEYS)
+        session.run(words.upsert(texts, _normal([ROWS, 3])))
+        v1.saved_model.simple_save(session, path, {"ids": ids}, outputs)
+    return {"ids": _ASKED}
+
+
+def estimator(path):
+    """An export of an Estimator, which trained the table."""
+    v1 = tf.compat.v1
+    given = {"ids": np.arange(200)}
+
+    def model_fn(features, labels, mode):
+        table = de.get_variable("table", dim=4, initializer=0.5)
+        rows = de.embedding_lookup(table, features["ids"], name="rows")
+        if mode == tfembed.estimator.ModeKeys.PREDICT:
+            return tfembed.estimator.EstimatorSpec(mode, {"rows": rows})
+        loss = tf.reduce_sum((rows - labels) ** 2)
+        optimizer = de.DynamicEmbeddingOptimizer(v1.train.AdamOptimizer(0.1))
+        step = v1.train.get_global_step()
+        return tfembed.estimator.EstimatorSpec(
+            mode, loss=loss, train_op=optimizer.minimize(loss, step)
+        )
+
+    def input_fn():
+        return tf.data.Dataset.from_tensors((given, _normal([200, 4])))
+
+    model = tfembed.estimator.Estimator(model_fn, f"{path}-trained")
+    model.train(input_fn)
+    receiver_fn = tfembed.estimator.export.build_raw_serving_input_receiver_fn(
+        {"ids": tf.zeros([7], tf.int64)}
+    )
+    folder = model.export_saved_model(f"{path}-exports", receiver_fn)
+    pathlib.Path(tf.compat.as_str(folder)).rename(path)
+    return {"ids": np.arange(180, 220)}
+
+
 ALL = (
     variable,
     nested,
@@ -338,4 +404,6 @@ ALL = (
     all_features_in_one_layer,
     layers_of_dynamic_embedding,
     embedding,
+    graph,
+    estimator,
 )

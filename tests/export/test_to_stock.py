@@ -261,7 +261,7 @@ def test_outputs_that_differ_by_more_than_rounding_leave_no_model(
     monkeypatch.setattr(
         check,
         "_outputs",
-        lambda model, folder, with_tfembed: {
+        lambda model, folder, tags, with_tfembed: {
             ("serve", "rows"): np.array([1.0, 1] if with_tfembed else rows)
         },
     )

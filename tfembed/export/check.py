@@ -13,7 +13,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,8 @@ class NoTfembed(importlib.abc.MetaPathFinder):
         if name.partition(".")[0] == "tfembed":
             raise ImportError("this process checks a model without tfembed")
 
-model, folder, package = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
+model, folder, package, *tags = sys.argv[1:]
+folder = pathlib.Path(folder)
 if package:
     sys.path.insert(0, package)
     import tfembed
@@ -53,7 +54,7 @@ def read(name, dtype):
     return tf.io.parse_tensor(text, tf.as_dtype(dtype))
 
 task = json.loads((folder / "task.json").read_text())
-loaded = tf.saved_model.load(model)
+loaded = tf.saved_model.load(model, tags or None)
 written = {}
 for signature, inputs in task.items():
     given = {name: read(*file) for name, file in inputs.items()}
@@ -168,6 +169,7 @@ def compared(
     source: pathlib.Path,
     target: pathlib.Path,
     inputs: Mapping[str, Mapping[str, tf.Tensor]],
+    tags: Iterable[str] | None = None,
 ) -> tuple[OutputReport, ...]:
     """Runs both models, one after the other, and compares their outputs.
 
@@ -175,6 +177,7 @@ def compared(
       source: the SavedModel with ops of tfembed.
       target: the one without.
       inputs: the inputs of signatures.
+      tags: the tags of the graph; None: the models have one.
 
     Raises:
       tfembed.errors.UnsupportedError: a model does not run on the inputs; the
@@ -191,8 +194,8 @@ def compared(
                 tf.io.write_file(str(folder / file), text)
                 files[tensor] = (file, value.dtype.name)
         (folder / "task.json").write_text(json.dumps(task))
-        ours = _outputs(source, folder, with_tfembed=True)
-        stock = _outputs(target, folder, with_tfembed=False)
+        ours = _outputs(source, folder, tags or (), with_tfembed=True)
+        stock = _outputs(target, folder, tags or (), with_tfembed=False)
     return tuple(
         OutputReport(*output, *_difference(value, stock[output]))
         for output, value in ours.items()
@@ -200,11 +203,15 @@ def compared(
 
 
 def _outputs(
-    model: pathlib.Path, folder: pathlib.Path, *, with_tfembed: bool
+    model: pathlib.Path,
+    folder: pathlib.Path,
+    tags: Iterable[str],
+    *,
+    with_tfembed: bool,
 ) -> dict[tuple[str, str], npt.NDArray[Any]]:
     """Runs a model's signatures in a process; returns their outputs."""
     package = pathlib.Path(__file__).parents[2] if with_tfembed else ""
-    _run(_PROGRAM, str(model.resolve()), str(folder), str(package))
+    _run(_PROGRAM, str(model.resolve()), str(folder), str(package), *tags)
     written = json.loads((folder / f"{with_tfembed}.json").read_text())
     outputs = {}
     for file, (signature, name, dtype) in written.items():

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 from google.protobuf import message
+from tensorflow.core.framework import variable_pb2
 from tensorflow.core.protobuf import (
     saved_model_pb2,
     trackable_object_graph_pb2,
@@ -45,18 +46,23 @@ class SavedModelGraph:
 
     Args:
       folder: the SavedModel.
+      tags: the tags of the graph; None: it is the only one.
 
     Attributes:
       meta: the MetaGraphDef, whose `graph_def` may be edited.
+      has_objects: whether `tf.saved_model.save` wrote it, and not a Saver of
+        TensorFlow 1, as estimators do.
 
     Raises:
       tfembed.errors.CheckpointError: the folder is no SavedModel, or its file
         is damaged.
-      tfembed.errors.UnsupportedError: the SavedModel has several graphs, or
-        is one of TensorFlow 1.
+      tfembed.errors.ArgumentError: no graph has these tags, or there are
+        several and no tags.
     """
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(
+        self, folder: pathlib.Path, tags: Collection[str] | None = None
+    ) -> None:
         path = folder / _GRAPH_FILE
         if not path.is_file():
             raise errors.CheckpointError(
@@ -67,20 +73,9 @@ class SavedModelGraph:
             self._model.ParseFromString(path.read_bytes())
         except message.DecodeError:
             raise errors.CheckpointError(f"'{path}' is damaged.") from None
-        if len(self._model.meta_graphs) != 1:
-            tags = [list(m.meta_info_def.tags) for m in self._model.meta_graphs]
-            raise errors.UnsupportedError(
-                f"'{folder}' has {len(tags)} graphs, with the tags {tags}; "
-                "this release converts SavedModels of one. Export it again "
-                "with one set of tags."
-            )
+        self._choose(folder, tags)
         self.meta: Any = self._model.meta_graphs[0]
-        if not self.meta.HasField("object_graph_def"):
-            raise errors.UnsupportedError(
-                f"'{folder}' is a SavedModel of TensorFlow 1, as estimators "
-                "write, which this release does not convert. Serve it with "
-                "tfembed's ops (docs/tasks/serve.md)."
-            )
+        self.has_objects: bool = self.meta.HasField("object_graph_def")
         self._objects: Any = self.meta.object_graph_def
         self._paths = _paths(self._objects)
         strings = [
@@ -93,6 +88,27 @@ class SavedModelGraph:
                 f"Tables of strings {strings} have no form in TensorFlow's ops "
                 "in this release."
             )
+
+    def _choose(
+        self, folder: pathlib.Path, tags: Collection[str] | None
+    ) -> None:
+        """Leaves the graph with these tags alone in the SavedModel."""
+        graphs = list(self._model.meta_graphs)
+        known = [sorted(graph.meta_info_def.tags) for graph in graphs]
+        if tags is None and len(graphs) != 1:
+            raise errors.ArgumentError(
+                f"'{folder}' has {len(graphs)} graphs, with the tags {known}. "
+                "Choose one with `tags`."
+            )
+        if tags is not None and sorted(tags) not in known:
+            raise errors.ArgumentError(
+                f"`tags` must be those of a graph of '{folder}', one of "
+                f"{known}; got {sorted(tags)}."
+            )
+        if tags is not None:
+            chosen = graphs[known.index(sorted(tags))]
+            del self._model.meta_graphs[:]
+            self._model.meta_graphs.append(chosen)
 
     def signature_inputs(self) -> dict[str, dict[str, tf.TensorSpec]]:
         """Returns the inputs of each signature."""
@@ -107,18 +123,22 @@ class SavedModelGraph:
             if not name.startswith("__")  # What a session runs first.
         }
 
-    def signatures_of(self) -> dict[str, str]:
-        """Returns the signatures by the names of the functions they call."""
-        called = {
-            node.name: node.attr["f"].func.name
-            for node in self.meta.graph_def.node
-            if "f" in node.attr
-        }
+    def signature_outputs(self) -> dict[str, list[str]]:
+        """Returns the tensors that each signature gives."""
         return {
-            called[output.name.split(":")[0]]: name
+            name: [
+                tensor
+                for output in signature.outputs.values()
+                for tensor in (
+                    output.name,
+                    output.coo_sparse.values_tensor_name,
+                    output.coo_sparse.indices_tensor_name,
+                    output.coo_sparse.dense_shape_tensor_name,
+                    *(one.name for one in output.composite_tensor.components),
+                )
+                if tensor
+            ]
             for name, signature in self.meta.signature_def.items()
-            for output in signature.outputs.values()
-            if output.name.split(":")[0] in called
         }
 
     def shards(self) -> dict[str, list[int]]:
@@ -205,6 +225,36 @@ class SavedModelGraph:
         for name in [n for n in info.function_aliases if n in gone]:
             del info.function_aliases[name]
 
+    def seal_collections(
+        self, variables: Mapping[str, tuple[str, str]]
+    ) -> None:
+        """Enters sealed tables into the collections of TensorFlow 1's graph.
+
+        Args:
+          variables: the ops that assign and that read each variable, by the
+            name of its handle.
+        """
+        nodes = {node.name for node in self.meta.graph_def.node}
+        collections = self.meta.collection_def
+        # A Saver of the imported graph would take tables for its objects.
+        collections.pop("saveable_objects", None)
+        for collection in collections.values():
+            names = collection.node_list.value
+            if collection.WhichOneof("kind") == "node_list":
+                names[:] = [n for n in names if n.split(":")[0] in nodes]
+        for handle, (assign, read) in variables.items():
+            described = variable_pb2.VariableDef(
+                variable_name=f"{handle}:0",
+                initializer_name=assign,
+                snapshot_name=f"{read}:0",
+                is_resource=True,
+                trainable=False,
+            )
+            collections["variables"].bytes_list.value.append(
+                described.SerializeToString()
+            )
+        self.meta.meta_info_def.ClearField("stripped_op_list")
+
     def write(self, folder: pathlib.Path) -> None:
         """Writes the file into a folder."""
         (folder / _GRAPH_FILE).write_bytes(self._model.SerializeToString())
@@ -258,8 +308,8 @@ def _paths(objects: Any) -> dict[int, str]:
 
     That is the first found breadth first from the root.
     """
-    found = {0: ""}
-    left = [0]
+    found = {0: ""} if objects.nodes else {}
+    left = list(found)
     while left:
         number = left.pop(0)
         for child in objects.nodes[number].children:

@@ -17,7 +17,7 @@ from tfembed import errors
 from tfembed.export.stock_lookup import Feature, StockTable, grouped_lookup
 from tfembed.export.table_origins import TableOrigins, functions_of
 
-__all__ = ["OURS", "StockGraph"]
+__all__ = ["CONVERTED", "OURS", "StockGraph"]
 
 OURS = "Tfembed>"
 
@@ -27,7 +27,7 @@ _HAND_ON = (f"{OURS}TrainableRows", f"{OURS}TrainableRowsOf")
 _RESTORE = f"{OURS}TableRestore"
 _SAVE = f"{OURS}TableSave"
 
-_CONVERTED = (_LOOKUP, _GROUPED, *_HAND_ON, _RESTORE, _SAVE)
+CONVERTED = (_LOOKUP, _GROUPED, *_HAND_ON, _RESTORE, _SAVE)
 _WITH_TABLES = (_LOOKUP, _GROUPED, _RESTORE, _SAVE)
 
 _HANDLE = tf.TensorSpec([], tf.resource)
@@ -38,6 +38,7 @@ class StockGraph:
 
     Args:
       graph: the GraphDef, which is edited.
+      known: the tables by the names of the graph's nodes.
       origins: the tables at the arguments of functions.
       tensors: the names of the sealed tensors, by the names of the nodes that
         create the tables' shards.
@@ -46,10 +47,12 @@ class StockGraph:
     def __init__(
         self,
         graph: Any,
+        known: Mapping[str, frozenset[str]],
         origins: TableOrigins,
         tensors: Mapping[str, str],
     ) -> None:
         self._graph = graph
+        self._known = known
         self._origins = origins
         self._tensors = tensors
         self._tables: Mapping[str, StockTable] = {}
@@ -70,6 +73,28 @@ class StockGraph:
                 problem = self._problem(node, self._origins.of(name))
                 if problem:
                     return f"'{name}', {problem}"
+        return None
+
+    def obstacle_of(self, tensors: Iterable[str]) -> str | None:
+        """Returns why tensors of the graph have no form in TensorFlow's ops.
+
+        None where they have one.
+        """
+        nodes = {node.name: node for node in self._graph.node}
+        left, seen = list(tensors), set()
+        while left:
+            name = left.pop().removeprefix("^").split(":")[0]
+            if name in seen or name in self._tensors:
+                continue
+            seen.add(name)
+            node = nodes[name]
+            problem = self._problem(node, self._known)
+            if problem:
+                return f"'{name}', {problem}"
+            for function in functions_of(node):
+                if obstacle := self.obstacle(function):
+                    return obstacle
+            left += node.input
         return None
 
     def keep(self, functions: Iterable[str]) -> set[str]:
@@ -111,8 +136,7 @@ class StockGraph:
                 node.input[:] = [_moved(given, places) for given in node.input]
             for output, given in list(function.ret.items()):
                 function.ret[output] = _moved(given, places)
-        created = {name: frozenset([name]) for name in self._tensors}
-        self._edit(self._graph.node, created, "the graph")
+        self._edit(self._graph.node, self._known, "the graph")
         for node in self._graph.node:
             if node.name in self._tensors:
                 _become_variable(node, self._tensors[node.name])
@@ -144,7 +168,7 @@ class StockGraph:
 
     def _deals(self, node: Any) -> bool:
         return any(
-            one.op.startswith(OURS) and one.op not in _CONVERTED
+            one.op.startswith(OURS) and one.op not in CONVERTED
             for one in (
                 node,
                 *(
@@ -183,7 +207,7 @@ class StockGraph:
     ) -> str | None:
         if not node.op.startswith(OURS):
             return None
-        if node.op not in _CONVERTED:
+        if node.op not in CONVERTED:
             return f"which has the op {node.op}"
         if node.op not in _WITH_TABLES:
             return None
@@ -210,7 +234,7 @@ class StockGraph:
         """Replaces ops; returns where the outputs of each node went."""
         places: dict[str, dict[str, int]] = {}
         for node in nodes:
-            if node.op not in _CONVERTED:
+            if node.op not in CONVERTED:
                 continue
             problem = self._problem(node, known)
             if problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -22,10 +23,11 @@ from tfembed.export.initial_rows import InitialRows
 from tfembed.export.report import Report, TableReport
 from tfembed.export.row_format import FORMATS, RowError, RowFormat
 from tfembed.export.saved_model import SavedModelGraph, sealed_tensor
+from tfembed.export.saver_graph import SaverGraph
 from tfembed.export.sealed_table import Layout, seal
-from tfembed.export.stock_graph import OURS, StockGraph
+from tfembed.export.stock_graph import CONVERTED, OURS, StockGraph
 from tfembed.export.stock_lookup import StockTable, fingerprints_of
-from tfembed.export.table_origins import TableOrigins, functions_of
+from tfembed.export.table_origins import TableOrigins
 from tfembed.export.variables import write_variables
 from tfembed.inspection.saved_table import SavedTable, table_name
 from tfembed.inspection.saved_tables import open_saved
@@ -48,6 +50,7 @@ def to_stock(
     rows: str = "as_trained",
     most_error: float | None = None,
     check: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    tags: str | Iterable[str] | None = None,
 ) -> Report:
     """Converts a SavedModel to one of TensorFlow's ops alone.
 
@@ -62,8 +65,8 @@ def to_stock(
     new model cannot be trained or changed.
 
     Args:
-      source: the folder of a SavedModel, as `model.export` or
-        `tf.saved_model.save` writes it.
+      source: the folder of a SavedModel, as `model.export`,
+        `tf.saved_model.save` or an estimator writes it.
       target: the folder to write, which must not be there. It appears whole
         or not at all. Folders above it are made.
       rows: how rows of floats are stored: "as_trained", "float32", "bfloat16",
@@ -78,6 +81,8 @@ def to_stock(
         compared, and the inputs become requests by which TensorFlow Serving
         warms up (`assets.extra/tf_serving_warmup_requests`). All signatures
         with inputs of these names are checked.
+      tags: the tags of the graph to convert, where `source` has several, as
+        "serve"; None: it has one.
 
     Returns:
       The tables and what was left out; `print` it.
@@ -89,8 +94,8 @@ def to_stock(
         where `rows` is "as_trained".
       tfembed.errors.CheckpointError: `source` is no SavedModel, or damaged.
       tfembed.errors.ArgumentError: `target` is there already or cannot be
-        written, `source` has no table of tfembed, or no signature has the
-        inputs of `check`. A row has no form in `rows`, as NaN in "int8", or is
+        written, `source` has no table of tfembed, no graph has `tags`, or no
+        signature has the inputs of `check`. A row has no form in `rows`, as NaN in "int8", or is
         off by more than `most_error`.
       tfembed.errors.DtypeError: `check` has another dtype than the signature,
         or `rows` is for floats and a table has none.
@@ -107,7 +112,9 @@ def to_stock(
             f"`rows` must be one of {list(FORMATS)}; got {rows!r}."
         )
     given = None if check is None else read_inputs(check)
-    model = _Conversion(source, rows)
+    if tags is not None:
+        tags = [tags] if isinstance(tags, str) else list(tags)
+    model = _Conversion(source, rows, tags)
     inputs = {} if given is None else fitting(given, model.signature_inputs)
     outputs: tuple[OutputReport, ...] = ()
     parent.mkdir(parents=True, exist_ok=True)
@@ -122,7 +129,7 @@ def to_stock(
                     f"{most_error:.3g}. Give a larger one, or other `rows`."
                 )
         if inputs:
-            outputs = compared(source, folder, inputs)
+            outputs = compared(source, folder, inputs, tags)
             if rows == "as_trained":
                 _check_equal(outputs)
             write_warm_up(folder, parent.resolve().name, inputs)
@@ -159,6 +166,7 @@ class _Conversion:
     Args:
       source: the folder.
       rows: the form of the tables' rows.
+      tags: the tags of the graph; None: the only one.
 
     Attributes:
       left_out: the functions that the new model will not have, by their
@@ -169,9 +177,11 @@ class _Conversion:
       As `to_stock`.
     """
 
-    def __init__(self, source: pathlib.Path, rows: str) -> None:
+    def __init__(
+        self, source: pathlib.Path, rows: str, tags: list[str] | None
+    ) -> None:
         self._source = source
-        self._model = SavedModelGraph(source)
+        self._model = SavedModelGraph(source, tags)
         self._graph = self._model.meta.graph_def
         self._library = {
             f.signature.name: f for f in self._graph.library.function
@@ -185,11 +195,10 @@ class _Conversion:
                 f"'{source}' has no hash table of tfembed. TensorFlow alone "
                 "serves it as it is, if it has no other op of tfembed."
             )
-        self._origins.follow(
-            self._graph.node,
-            {name: frozenset([name]) for name in self._create},
-        )
-        self._shards = self._restored_shards()
+        known = {name: frozenset([name]) for name in self._create}
+        self._origins.follow(self._graph.node, known)
+        self._savers = SaverGraph(self._graph, known)
+        self._shards = {**self._restored_shards(), **self._savers.shards}
         self._bind_functions()
         self._saved = self._saved_tables()
         self._missing = {
@@ -198,6 +207,7 @@ class _Conversion:
         }
         self._edit = StockGraph(
             self._graph,
+            known,
             self._origins,
             {
                 shard: sealed_tensor(prefix)
@@ -225,16 +235,21 @@ class _Conversion:
             self._layouts[prefix], self._errors[prefix] = seal(
                 table, sealed[prefix], self._formats[prefix], fingerprints_of
             )
+        tensors = {prefix: sealed_tensor(prefix) for prefix in sealed}
+        variables, columns = self._savers.seal(tensors, CONVERTED)
         gone = self._edit.keep(self._kept)
         self._edit.convert(
             {
-                sealed_tensor(prefix): self._stock_table(prefix)
-                for prefix in sealed
+                tensor: self._stock_table(prefix)
+                for prefix, tensor in tensors.items()
             }
         )
-        self._model.seal_objects(gone)
+        if self._model.has_objects:
+            self._model.seal_objects(gone)
+        else:
+            self._model.seal_collections(variables)
         self._model.write(folder)
-        write_variables(self._source, folder, sealed)
+        write_variables(self._source, folder, sealed, columns)
         shutil.rmtree(parts)
         for name in _ASSETS:
             if (self._source / name).is_dir():
@@ -329,7 +344,7 @@ class _Conversion:
     def _saved_tables(self) -> dict[str, SavedTable]:
         """Returns the tables in the files, by the prefixes of tensors."""
         tables = {
-            table.columns["keys"].name.removesuffix("/keys"): table
+            re.sub("[/-]keys$", "", table.columns["keys"].name): table
             for table in open_saved(self._source).values()
             if "keys" in table.columns
         }
@@ -366,14 +381,9 @@ class _Conversion:
         )
 
     def _check_signatures(self) -> None:
-        signatures = self._model.signatures_of()
-        called = {
-            name for node in self._graph.node for name in functions_of(node)
-        }
-        for function in sorted(called):
-            obstacle = self._edit.obstacle(function)
+        for name, outputs in self._model.signature_outputs().items():
+            obstacle = self._edit.obstacle_of(outputs)
             if obstacle:
-                name = signatures.get(function, function)
                 raise errors.UnsupportedError(
                     f"Signature '{name}' of '{self._source}' cannot run on "
                     f"TensorFlow's ops: it calls {obstacle}. Export a model "

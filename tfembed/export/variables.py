@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ def write_variables(
     source: pathlib.Path,
     target: pathlib.Path,
     sealed: Mapping[str, pathlib.Path],
+    columns: Collection[str] = (),
 ) -> None:
     """Copies a SavedModel's variables, with sealed tables in place of tables.
 
@@ -34,25 +35,30 @@ def write_variables(
       source, target: the folders of SavedModels.
       sealed: the files of the sealed tables, by the prefixes of the tables'
         tensors.
+      columns: the names of tables' tensors that do not begin with a prefix and
+        a slash.
     """
     folder = target / "variables"
     folder.mkdir()
     parts = _Parts(folder / "parts")
     reader = tf.train.load_checkpoint(str(source / "variables" / "variables"))
     for name in sorted(reader.get_variable_to_shape_map()):
-        if name == _OBJECTS or name.startswith(
+        if name in columns or name.startswith(
             tuple(f"{prefix}/" for prefix in sealed)
         ):
             continue
-        parts.write(name, np.asarray(reader.get_tensor(name)))
-    text = sealed_checkpoint_objects(
-        reader.get_tensor(_OBJECTS),
-        {
-            prefix.removesuffix("/.ATTRIBUTES"): sealed_tensor(prefix)
-            for prefix in sealed
-        },
-    )
-    parts.write(_OBJECTS, np.asarray(text, object))
+        value = reader.get_tensor(name)
+        if name == _OBJECTS:
+            value = sealed_checkpoint_objects(
+                value,
+                {
+                    prefix.removesuffix("/.ATTRIBUTES"): sealed_tensor(prefix)
+                    for prefix in sealed
+                },
+            )
+        parts.write(
+            name, np.asarray(value, object if name == _OBJECTS else None)
+        )
     for prefix, path in sealed.items():
         parts.write_slices(
             sealed_tensor(prefix), np.memmap(path, np.uint8, mode="r")
