@@ -244,7 +244,9 @@ def test_a_log_may_have_the_ids_of_each_step(form):
         (np.array(IDS)[:, np.newaxis], r"`ids\[:, 0\]`; with batch_size=1"),
         (np.array(3), r"the shape \[n\]"),
         ([1, [2, 3]], "1 of the 2 items of the log are single ids"),
-        ([1, None], "1 of the 2 items of the log are single ids"),
+        ([1, None], "1 of the 2 items of .* and the others are not, as None"),
+        ([[1], [2]], r"has one id, as \[1\]: .* with batch_size=1 each"),
+        (pd.Series([[1], [2]]), r"has one id, as \[1\]: Give a column"),
         ([[1, None]], r"none is missing; got \[1, None\]"),
         (SERIES.where(SERIES > 1), "missing numbers is one of floats"),
     ],
@@ -259,6 +261,7 @@ def test_a_log_whose_steps_or_ids_cannot_be_told_is_refused(log, words):
     ("options", "words"),
     [
         ({"max_sizes": 3}, "may have .*; got .'max_sizes'."),
+        (None, "A choice is a dict .*; got None for 'choice'"),
         (
             {"max_size": 3, "eviction": policies.SmallestNorm()},
             "Simulate it from a table",

@@ -46,6 +46,9 @@ _POLICIES: dict[str, EvictionPolicy] = {
 }
 _POINTS = 50  # The number of points of a curve.
 _WORD = 4  # The bytes of a word.
+_COLUMN = (
+    "Give a column of ids as `ids[:, 0]`; with batch_size=1 each is a step."
+)
 
 _DEFAULT_CHOICES: dict[str, dict[str, Any]] = {
     "all": {},
@@ -333,6 +336,11 @@ def _check_choices(
             f"{{'all': {{}}, 'bounded': {{'max_size': 1000}}}}; got {choices!r}."
         )
     for name, options in choices.items():
+        if not isinstance(options, Mapping):
+            raise errors.ArgumentError(
+                "A choice is a dict of arguments of a table, as "
+                f"{{'max_size': 1000}}; got {options!r} for {name!r}."
+            )
         unknown = set(options) - set(OPTIONS)
         if unknown:
             raise errors.ArgumentError(
@@ -413,15 +421,22 @@ def _steps(source: Any) -> Any:
     )
     items = list(source.as_numpy_iterator() if is_unbatched else source)
     of_one = [one for one in items if _is_one_id(one)]
-    if not of_one:
-        return items
-    if len(of_one) < len(items):
+    if len(of_one) == len(items) > 0:
+        return _ids(items)
+    if of_one:
+        other = next(one for one in items if not _is_one_id(one))
         raise errors.ArgumentError(
             f"{len(of_one):,} of the {len(items):,} items of the log are single "
-            "ids, and the others are not. Give all ids in one sequence, or a "
-            "sequence with the ids of each step."
+            f"ids, and the others are not, as {_in_short(other)}. Give all ids "
+            "in one sequence, or a sequence with the ids of each step."
         )
-    return _ids(items)
+    is_column = len(items) > 1 and all(map(_has_one_id, items))
+    if is_column and not isinstance(source, tf.data.Dataset):
+        raise errors.ArgumentError(
+            f"Each of the {len(items):,} items of the log has one id, as "
+            f"{_in_short(items[0])}: {_COLUMN}"
+        )
+    return items
 
 
 def _of_array(ids: tf.Tensor) -> Any:
@@ -430,8 +445,8 @@ def _of_array(ids: tf.Tensor) -> Any:
         return ids
     if not ids.shape.rank or (ids.shape[0] > 1 and ids.shape[1:] == [1]):
         raise errors.ArgumentError(
-            f"A log has the shape [n], or [steps, batch]; got {ids.shape}. Give "
-            "a column of ids as `ids[:, 0]`; with batch_size=1 each is a step."
+            "A log has the shape [n], or [steps, batch]; got "
+            f"{ids.shape}. {_COLUMN}"
         )
     return tf.unstack(ids)
 
@@ -440,6 +455,16 @@ def _is_one_id(value: Any) -> bool:
     if tf.is_tensor(value) or isinstance(value, np.ndarray):
         return len(value.shape) == 0
     return isinstance(value, (int, float, str, bytes, np.generic))
+
+
+def _has_one_id(step: Any) -> bool:
+    items = list(step)
+    return len(items) == 1 and _is_one_id(items[0])
+
+
+def _in_short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _check_one_column(value: Any) -> None:
@@ -481,10 +506,9 @@ def _ids(batch: Any) -> tf.Tensor:
     try:
         ids = tf.convert_to_tensor(batch)
     except (TypeError, ValueError) as error:
-        text = repr(batch)
         raise errors.DtypeError(
             "A log has ids, integers or strings, and none is missing; got "
-            f"{text if len(text) <= 60 else text[:57] + '...'}."
+            f"{_in_short(batch)}."
         ) from error
     if ids.dtype.is_integer:
         return tf.cast(ids, tf.int64)
