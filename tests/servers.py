@@ -48,3 +48,13 @@ class Servers:
         return v1.train.replica_device_setter(
             worker_device="/job:worker/task:0", cluster=self.cluster
         )
+
+    def strategy(self):
+        """A strategy whose coordinator is this process, from now on.
+
+        It is for a program of its own: ops run by default on the coordinator.
+        """
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            self.cluster, rpc_layer="grpc"
+        )
+        return tf.distribute.ParameterServerStrategy(resolver)

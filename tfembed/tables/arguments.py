@@ -25,6 +25,7 @@ from tfembed.policies import (
 from tfembed.policies.admission import as_admission
 
 __all__ = [
+    "at_hand",
     "by_device",
     "check_bounded_admission",
     "check_devices",
@@ -142,6 +143,23 @@ def _check_present(devices: Sequence[str], table: str) -> None:
                 "alone: no other op of one worker runs on another. Leave "
                 "`devices` out for a table in this process."
             )
+
+
+def at_hand(devices: Sequence[str]) -> list[str]:
+    """Replaces devices that this process lacks by its first CPU.
+
+    Args:
+      devices: names of CPUs from a file, which another process may have
+        written.
+    """
+    cpus = [device.name for device in tf.config.list_logical_devices("CPU")]
+    return [
+        "/CPU:0"
+        if _device_type(device) == "CPU"
+        and not any(_may_be(device, cpu) for cpu in cpus)
+        else device
+        for device in devices
+    ]
 
 
 def _may_be(device: str, cpu: str) -> bool:

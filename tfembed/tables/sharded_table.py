@@ -123,16 +123,17 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
     def _serialize_to_proto(
         self, object_proto: Any = None, **kwargs: Any
     ) -> wrappers_pb2.StringValue:
-        fields = {"options": self.options.to_json(), "device": self.device}
-        return wrappers_pb2.StringValue(value=json.dumps(fields))
+        # Without the device: a process that loads it need not have that one.
+        return wrappers_pb2.StringValue(
+            value=json.dumps(self.options.to_json())
+        )
 
     @classmethod
     def _deserialize_from_proto(cls, **kwargs: Any) -> TableShard:
         text = wrappers_pb2.StringValue()
         kwargs["proto"].Unpack(text)
-        fields = json.loads(text.value)
-        options = cls._OPTIONS.from_json(fields["options"])
-        return cls(options, fields["device"])
+        options = cls._OPTIONS.from_json(json.loads(text.value))
+        return cls(options, "/CPU:0")
 
     def _add_trackable_child(self, name: str, value: Any) -> None:
         """Ignores the functions that a SavedModel adds to a resource."""

@@ -25,9 +25,13 @@ from tfembed.dynamic_embedding.lookups.lookup import (
 )
 from tfembed.dynamic_embedding.lookups.shadow_variable import TableShadow
 from tfembed.dynamic_embedding.lookups.trainable import check_max_norm
-from tfembed.dynamic_embedding.variables.arguments import default_partition_fn
+from tfembed.dynamic_embedding.variables.arguments import (
+    default_partition_fn,
+    device_list,
+)
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.initializers import known_fan_in
+from tfembed.tables.arguments import at_hand
 
 __all__ = ["LayerOptions", "TableLayer"]
 
@@ -159,10 +163,11 @@ class TableLayer(keras.layers.Layer):
         self.with_unique = bool(with_unique)
         self._options = options
         self._initializer = layer_config.initializer_of(initializer)
+        self._devices = devices
         self._awaits_assets = False
         self.has_guessed_keys = False
         self._make_table(
-            key_dtype, value_dtype, embedding_size, devices, short_file_name
+            key_dtype, value_dtype, embedding_size, short_file_name
         )
         check_max_norm(options.max_norm, self.params)
         with keras.name_scope(self.name):
@@ -177,7 +182,6 @@ class TableLayer(keras.layers.Layer):
         key_dtype: Any,
         value_dtype: Any,
         size: int,
-        devices: Any,
         short_file_name: bool,
     ) -> None:
         options = self._options
@@ -185,7 +189,7 @@ class TableLayer(keras.layers.Layer):
             key_dtype,
             value_dtype,
             size,
-            devices,
+            self._devices,
             options.partitioner or default_partition_fn,
             name=options.table_name or f"{self.name}-parameter",
             initializer=(
@@ -223,7 +227,6 @@ class TableLayer(keras.layers.Layer):
                 key_dtype,
                 old.value_dtype,
                 old.dim,
-                old.devices,
                 old.short_file_name,
             )
         self._weight.stand_for(self.params)
@@ -269,7 +272,7 @@ class TableLayer(keras.layers.Layer):
 
     @property
     def keep_distribution(self) -> bool:
-        """True: a loaded layer has the devices of the saved one."""
+        """True: a loaded layer has the devices that the saved one was given."""
         return True
 
     @property
@@ -357,10 +360,20 @@ class TableLayer(keras.layers.Layer):
             "initializer": layer_config.initializer_config(
                 self._initializer, params.dim, self._options.known_fan_in()
             ),
-            "devices": list(params.devices),
+            "devices": (
+                None if self._devices is None else list(params.devices)
+            ),
             "with_unique": self.with_unique,
             "short_file_name": params.short_file_name,
         }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """Makes a layer; its shards lie on the CPU if their devices are gone."""
+        devices = config.get("devices")
+        if devices is not None:
+            config = {**config, "devices": at_hand(device_list(devices))}
+        return super().from_config(config)
 
     # Keras calls the first two hooks for all files; they write and read arrays.
     # For files that have assets, it calls the other two after them.

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import checks, errors
-from tfembed.ops.private import parameter_servers
+from tfembed.cluster.owners import owners
 from tfembed.tables import arguments
 
 __all__ = [
@@ -38,14 +38,13 @@ STAND_INS: list[Callable[[tf.Tensor, Any], Any]] = []
 def device_list(devices: str | Sequence[str] | None) -> list[str]:
     """Returns the device of each shard.
 
-    The default is one CPU; in a graph with a replica_device_setter, which
-    workers share, all of its parameter servers.
+    The default is what `owners` says: the CPU, or all parameter servers.
 
     Raises:
       tfembed.errors.DtypeError: neither a string nor a list.
     """
     if devices is None:
-        return parameter_servers() or ["/CPU:0"]
+        return owners()
     if isinstance(devices, str):
         return [devices]
     # A set has no order of shards.

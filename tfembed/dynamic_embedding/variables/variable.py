@@ -75,7 +75,9 @@ class Variable(
         bool too for string keys, string for int64 keys (not trained).
       dim: numbers per row; 0 keeps keys alone.
       devices: a device or a list of them, one shard each (`["/CPU:0"] * 3` is
-        three shards). Default: one shard on the CPU.
+        three shards). Default: one shard on the CPU; in the scope of a
+        ParameterServerStrategy, and in a graph with a replica_device_setter,
+        one on each parameter server.
       partitioner: `partitioner(keys, shard_num)` returns the int32 shard of
         each key, in the keys' shape.
       shared_name: accepted for TFRA's sake; not used.

@@ -10,8 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors, ops, optimizers
+from tfembed.cluster.owners import owners
 from tfembed.dynamic_embedding.tensorflow1.graph_saver import add_to_savers
 from tfembed.embedding.host.tables import hash_table_of
+from tfembed.embedding.steps.batch_queue import HOST
 from tfembed.estimator.embeddings import private
 from tfembed.estimator.embeddings.activation_gradients import (
     DUMMY_VARIABLE,
@@ -33,13 +35,11 @@ from tfembed.estimator.embeddings.feature_ids import (
 from tfembed.estimator.embeddings.parameters import OptimizationParameters
 from tfembed.estimator.embeddings.table_config import TableConfig
 from tfembed.estimator.warm_start import TABLES
-from tfembed.ops.private import in_order, parameter_servers
+from tfembed.ops.private import in_order
 from tfembed.tables import HashTable
 from tfembed.tables.partition import shard_of
 
 __all__ = ["HostTables", "name_of_variable", "names_by_layers", "new_variables"]
-
-_HOST = "/CPU:0"
 
 # A table with a vocabulary is split so that each parameter server gets at
 # least this many bytes, like feature columns in TensorFlow's own estimators.
@@ -290,12 +290,11 @@ class HostTables:
             feature, or have a type that cannot be looked up.
         """
         self.check_replicas(features)
-        with tf.name_scope("tpu_embedding"), tf.device(_HOST):
+        with tf.name_scope("tpu_embedding"), tf.device(HOST):
             found = [self._without_ids(each) for each in features]
             if not self._readers:
                 return found
-            servers = parameter_servers() or [_HOST]
-            placed = _placed(self._configs, servers)
+            placed = _placed(self._configs, owners())
             self._tables = [
                 self._new_table(name, config, placed[name])
                 for name, config in self._configs.items()
@@ -351,7 +350,7 @@ class HostTables:
         """
         if named is None:
             named = names_by_layers()
-        with tf.device(_HOST):
+        with tf.device(HOST):
             for table in self._tables:
                 if table.config.vocabulary_size is not None:
                     self._make(
@@ -382,7 +381,7 @@ class HostTables:
         by_core = [i for i in range(len(self._tables)) if i not in at_once]
         with (
             tf.name_scope("tpu_embedding_update"),
-            tf.device(_HOST),
+            tf.device(HOST),
             tf.control_dependencies([*self._lookup, *flat, *self._laid_out()]),
         ):
             done = self._apply(at_once, self._shares, flat)

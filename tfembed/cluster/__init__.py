@@ -1,0 +1,1 @@
+"""Clusters of processes: which of them hold the rows of tables."""
