@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import os
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfembed.inspection import command
+from tfembed.inspection.answers import as_json
 
 __all__ = ["main"]
 
@@ -57,11 +59,6 @@ def _add_export(commands: Any) -> None:
         help="the tags of the graph to convert, as serve or serve,gpu, where "
         "the SavedModel has several graphs",
     )
-    export.add_argument(
-        "--traceback",
-        action="store_true",
-        help="show where an error came from, for a report of a fault",
-    )
     export.set_defaults(run=_export)
 
 
@@ -77,7 +74,8 @@ def _export(options: argparse.Namespace) -> int:
         check=options.check,
         tags=options.tags and options.tags.split(","),
     )
-    sys.stdout.write(f"{report}\n")
+    answer = dataclasses.asdict(report)
+    sys.stdout.write(f"{as_json(answer) if options.json else report}\n")
     return 0
 
 

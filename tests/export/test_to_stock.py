@@ -6,6 +6,8 @@ does, and as servers do.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
 import shutil
 import types
@@ -18,10 +20,11 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import fresh_process
 import tfembed
+from documents import DOCS
 from export import front_doors
 from tfembed import errors
 from tfembed.__main__ import main
-from tfembed.export import check, to_stock
+from tfembed.export import OutputReport, check, to_stock
 
 LOADERS = ("load", "session")
 
@@ -287,6 +290,20 @@ def test_the_command_exports_and_prints_the_report(small, tmp_path, capsys):
     stock = tf.saved_model.load(tmp_path / "stock")
     rows = stock.serve(tf.constant([1], tf.int64))["rows"]
     np.testing.assert_array_equal(rows, [[1, 1]])
+
+
+def test_the_command_prints_the_report_for_programs(small, tmp_path, capsys):
+    assert main(["export", str(small), str(tmp_path / "s"), "--json"]) == 0
+
+    answer = json.loads(capsys.readouterr().out)
+    (table,) = answer["tables"]
+    assert (table["name"], table["num_rows"], table["row_bytes"]) == (
+        *("user", 2, 8),
+    )
+    page = (DOCS / "formats" / "answers.md").read_text()
+    outputs = [field.name for field in dataclasses.fields(OutputReport)]
+    for key in (*answer, *table, *outputs):
+        assert f"`{key}`" in page
 
 
 def test_a_target_that_is_there_is_refused(tmp_path):

@@ -17,11 +17,12 @@ from typing import Any, TextIO, TypeAlias
 import numpy as np
 
 from tfembed import _build_info, errors
-from tfembed.inspection import difference, ranking, table_exports
+from tfembed.inspection import answers, ranking, table_exports
+from tfembed.inspection.answers import Answer, as_json
 from tfembed.inspection.printed_text import as_time, printable, shortened
 from tfembed.inspection.reading_progress import ReadingProgress
 from tfembed.inspection.row_pairs import RowDtypes
-from tfembed.inspection.saved_table import FoundRow, Key, SavedTable
+from tfembed.inspection.saved_table import Key
 from tfembed.inspection.saved_tables import SavedTables, open_saved
 from tfembed.inspection.text_tables import TextTable
 from tfembed.units import as_bytes, as_count, as_number, counted
@@ -222,12 +223,18 @@ def _parser(more: Sequence[AddCommand]) -> argparse.ArgumentParser:
         default="float32",
         help="of the rows in raw files without a manifest (float32)",
     )
-    inspect.add_argument(
-        "--traceback",
-        action="store_true",
-        help="show where an error came from, for a report of a fault",
-    )
     inspect.set_defaults(run=_inspect)
+    for one in commands.choices.values():
+        one.add_argument(
+            "--json",
+            action="store_true",
+            help="print one JSON object, for programs",
+        )
+        one.add_argument(
+            "--traceback",
+            action="store_true",
+            help="show where an error came from, for a report of a fault",
+        )
     return parser
 
 
@@ -246,41 +253,37 @@ def _inspect(options: argparse.Namespace) -> int:
         raise errors.ArgumentError(
             "Give the path of a file, or two with --diff: tfembed inspect PATH."
         )
-    if options.diff is not None:
-        before, after = (
-            open_saved(path, dtypes=dtypes) for path in options.diff
+    asked = [
+        name
+        for name, value in (
+            ("verified", options.verify),
+            ("keys", options.key),
+            ("top", options.top),
+            ("written", options.to),
+            ("html", options.html),
         )
-        _show_difference(before, after, options)
-        return 0
-    saved = open_saved(options.path, dtypes=dtypes)
-    actions: list[Callable[[SavedTables, argparse.Namespace], int]] = []
-    if options.verify:
-        actions.append(_verify)
-    if options.key:
-        actions.append(_show_keys)
-    if options.top is not None:
-        actions.append(_show_top)
-    if options.to is not None:
-        actions.append(_export)
-    if options.html is not None:
-        actions.append(_write_report)
-    if not actions:
-        actions.append(_show_all if options.table is None else _show_table)
-    return max(action(saved, options) for action in actions)
+        if value
+    ]
+    if options.diff is not None:
+        saved = [open_saved(path, dtypes=dtypes) for path in options.diff]
+        asked = ["difference"]
+    else:
+        saved = [open_saved(options.path, dtypes=dtypes)]
+        asked = asked or ["file" if options.table is None else "table"]
+    answer: Answer = {} if options.diff else {"path": saved[0].path}
+    for name in asked:
+        find, show = _ACTIONS[name]
+        answer[name] = find(*saved, options)
+        if not options.json:
+            show(saved[0].path, answer[name])
+    if options.json:
+        _write(as_json(answer))
+    return _NOT_THERE if answer.get("keys", {}).get("missing") else 0
 
 
-def _tables(saved: SavedTables, name: str | None) -> list[SavedTable]:
-    """Returns the table of this name, or all tables; at least one."""
-    if name is not None:
-        return [saved[name]]
-    if not saved:
-        raise errors.MissingTableError(f"'{saved.path}' has no table.")
-    return list(saved.values())
-
-
-def _show_all(saved: SavedTables, options: argparse.Namespace) -> int:
-    del options
-    _write(_title(saved))
+def _show_all(path: str, file: Answer) -> None:
+    tables = file["tables"]
+    _write(_title(path, file))
     _show(
         TextTable(
             "",
@@ -296,23 +299,23 @@ def _show_all(saved: SavedTables, options: argparse.Namespace) -> int:
             ),
             [
                 (
-                    printable(table.name),
-                    as_count(table.num_rows),
-                    "0, 1, ..." if table.has_vocabulary else table.key_dtype,
-                    str(table.width),
-                    table.dtype,
-                    printable(table.rule or ""),
-                    printable(", ".join(table.slot_names)),
-                    as_bytes(table.total_bytes),
+                    printable(table["name"]),
+                    as_count(table["rows"]),
+                    _key_kind(table),
+                    str(table["width"]),
+                    table["dtype"],
+                    printable(table["rule"] or ""),
+                    printable(", ".join(one["name"] for one in table["slots"])),
+                    as_bytes(sum(table["bytes"].values())),
                 )
-                for table in saved.values()
+                for table in tables
             ],
         )
     )
-    for table in saved.values():
+    for table in tables:
         if facts := list(_facts(table)):
-            _write(_wrapped(printable(f"{table.name}: {'; '.join(facts)}.")))
-    for name in saved.shared_names:
+            _write(_wrapped(printable(f"{table['name']}: {'; '.join(facts)}.")))
+    for name in file["shared_names"]:
         _write(
             _wrapped(
                 printable(
@@ -321,18 +324,20 @@ def _show_all(saved: SavedTables, options: argparse.Namespace) -> int:
                 )
             )
         )
-    _show_variables(saved)
-    return 0
+    _show_variables(file["variables"])
 
 
-def _show_variables(saved: SavedTables) -> None:
+def _key_kind(table: Answer) -> str:
+    return "0, 1, ..." if table["has_vocabulary"] else str(table["key_dtype"])
+
+
+def _show_variables(variables: Sequence[Answer]) -> None:
     """Prints the number of tensors beside tables, and which could be tables."""
-    variables = saved.variables
     if not variables:
         return
-    size = sum(variable.num_bytes for variable in variables)
+    size = sum(variable["bytes"] for variable in variables)
     text = f"{counted(len(variables), 'variable')} beside, {as_bytes(size)}"
-    names = [one.name for one in variables if len(one.shape) == 2]
+    names = [one["name"] for one in variables if len(one["shape"]) == 2]
     if names:
         more = ", ..." if len(names) > _MOST_NAMES else ""
         shown = ", ".join(names[:_MOST_NAMES])
@@ -340,126 +345,82 @@ def _show_variables(saved: SavedTables) -> None:
     _write(_wrapped(printable(f"{text}.")))
 
 
-def _title(saved: SavedTables) -> str:
-    size = sum(table.total_bytes for table in saved.values())
-    parts = [saved.kind]
-    if saved.step is not None:
-        parts.append(f"step {saved.step:,}")
-    elif saved.number is not None:
-        parts.append(f"number {saved.number}")
-    parts.append(f"{counted(len(saved), 'table')} of {as_bytes(size)}")
-    parts.append(f"written {as_time(saved.modified)}")
-    return printable(f"{saved.path}: {', '.join(parts)}")
+def _title(path: str, file: Answer) -> str:
+    size = sum(sum(table["bytes"].values()) for table in file["tables"])
+    parts = [file["kind"]]
+    if file["step"] is not None:
+        parts.append(f"step {file['step']:,}")
+    elif file["number"] is not None:
+        parts.append(f"number {file['number']}")
+    parts.append(f"{counted(len(file['tables']), 'table')} of {as_bytes(size)}")
+    parts.append(f"written {as_time(file['modified'])}")
+    return printable(f"{path}: {', '.join(parts)}")
 
 
-def _facts(table: SavedTable) -> Iterator[str]:
+def _facts(table: Answer) -> Iterator[str]:
     """Yields phrases for the parts of a table besides its rows."""
-    if table.seed is not None:
-        yield f"seed {table.seed}"
-    for kind, policy in table.policies.items():
+    if table["seed"] is not None:
+        yield f"seed {table['seed']}"
+    for kind, policy in table["policies"].items():
         yield f"{kind} {policy}"
-    if table.num_waiting:
-        yield f"{counted(table.num_waiting, 'key')} wait for admission"
-    if len(table.shard_sizes) > 1:
-        sizes = ", ".join(map(as_count, table.shard_sizes))
-        yield f"{len(table.shard_sizes)} shards of {sizes} rows"
+    if table["waiting"]:
+        yield f"{counted(table['waiting'], 'key')} wait for admission"
+    if len(table["shards"]) > 1:
+        sizes = ", ".join(map(as_count, table["shards"]))
+        yield f"{len(table['shards'])} shards of {sizes} rows"
 
 
-def _show_table(saved: SavedTables, options: argparse.Namespace) -> int:
-    table = saved[options.table]
-    values = table.slot_initial_values
+def _show_table(path: str, table: Answer) -> None:
+    name, waiting = table["name"], table["waiting"]
     lines = [
-        ("path", "" if table.path == table.name else table.path),
-        ("rows", as_count(table.num_rows)),
-        ("keys", "0, 1, ..." if table.has_vocabulary else table.key_dtype),
-        ("width", str(table.width)),
-        ("dtype", table.dtype),
-        ("rule", table.rule or ""),
+        ("path", "" if table["path"] == name else table["path"]),
+        ("rows", as_count(table["rows"])),
+        ("keys", _key_kind(table)),
+        ("width", str(table["width"])),
+        ("dtype", table["dtype"]),
+        ("rule", table["rule"] or ""),
         *(
             (
-                f"slot {name}",
-                counted(width, "number")
-                + (f", from {values[name]:g}" if name in values else ""),
+                f"slot {slot['name']}",
+                counted(slot["width"], "number")
+                + (
+                    ""
+                    if slot["initial_value"] is None
+                    else f", from {slot['initial_value']:g}"
+                ),
             )
-            for name, width in table.slot_widths.items()
+            for slot in table["slots"]
         ),
-        ("counters", table.counters.replace("_", " ")),
-        ("seed", "" if table.seed is None else str(table.seed)),
-        *((kind, policy) for kind, policy in table.policies.items()),
-        ("waiting", as_count(table.num_waiting) if table.num_waiting else ""),
+        ("counters", table["counters"].replace("_", " ")),
+        ("seed", "" if table["seed"] is None else str(table["seed"])),
+        *table["policies"].items(),
+        ("waiting", as_count(waiting) if waiting else ""),
         *(
             (f"bytes of {kind}", as_bytes(size))
-            for kind, size in table.num_bytes.items()
+            for kind, size in table["bytes"].items()
         ),
-        ("shards", ", ".join(map(as_count, table.shard_sizes))),
+        ("shards", ", ".join(map(as_count, table["shards"]))),
     ]
-    _write(printable(f"{saved.path}: {table.name}"))
+    _write(printable(f"{path}: {name}"))
     _write_pairs((name, text) for name, text in lines if text)
-    return 0
 
 
-def _verify(saved: SavedTables, options: argparse.Namespace) -> int:
-    del options
-    saved.check()
-    size = sum(table.total_bytes for table in saved.values())
-    size += sum(variable.num_bytes for variable in saved.variables)
+def _show_verified(path: str, found: Answer) -> None:
     what = (
         "all checksums are right"
-        if saved.has_checksums
+        if found["has_checksums"]
         else "the sizes fit; the files have no checksums"
     )
-    _write(printable(f"{saved.path}: {as_bytes(size)} read, {what}."))
-    return 0
+    _write(printable(f"{path}: {as_bytes(found['bytes'])} read, {what}."))
 
 
-def _show_keys(saved: SavedTables, options: argparse.Namespace) -> int:
-    tables = _tables(saved, options.table)
-    taken = [
-        [text for text in options.key if _takes(table, text)]
-        for table in tables
-    ]
-    for text in options.key:
-        if not any(text in texts for texts in taken):
-            _keys(tables[0], [text])  # Raises what is wrong with the first.
-    found: set[str] = set()
-    for table, texts in zip(tables, taken, strict=True):
-        rows = table.find(_keys(table, texts)) if texts else []
-        for text, row in zip(texts, rows, strict=True):
-            if row is not None:
-                found.add(text)
-                _show_row(table, row)
-    missing = [text for text in options.key if text not in found]
-    for text in missing:
-        names = ", ".join(
-            table.name
-            for table, texts in zip(tables, taken, strict=True)
-            if text in texts
-        )
-        _write(printable(f"{names}: there is no key {text!r}"))
-    return _NOT_THERE if missing else 0
-
-
-def _takes(table: SavedTable, text: str) -> bool:
-    try:
-        return bool(_keys(table, [text]))
-    except errors.DtypeError:
-        return False
-
-
-def _keys(table: SavedTable, texts: Sequence[str]) -> list[Key]:
-    if table.key_dtype == "string":
-        return [os.fsencode(text) for text in texts]
-    keys: list[Key] = []
-    for text in texts:
-        try:
-            keys.append(int(text))
-        except ValueError:
-            raise errors.DtypeError(
-                f"Keys of table '{table.name}' are {table.key_dtype}; got "
-                f"{text!r}."
-            ) from None
-    table.check_keys(keys)
-    return keys
+def _show_keys(path: str, keys: Answer) -> None:
+    del path
+    for found in keys["found"]:
+        _show_row(found)
+    for one in keys["missing"]:
+        names = ", ".join(one["tables"])
+        _write(printable(f"{names}: there is no key {one['key']!r}"))
 
 
 def _label(key: Key) -> str:
@@ -473,18 +434,18 @@ def _short_label(key: Key) -> str:
     return shortened(printable(_label(key)))
 
 
-def _show_row(table: SavedTable, found: FoundRow) -> None:
-    _write(printable(f"{table.name}: key {_label(found.key)}"))
-    columns = {"row": found.row, **found.slots}
+def _show_row(found: Answer) -> None:
+    _write(printable(f"{found['table']}: key {_label(found['key'])}"))
+    columns = {"row": found["row"], **found["slots"]}
     width = max(5, *map(len, columns))
     for name, numbers in columns.items():
         text = "  ".join(map(_value, numbers)) or "no numbers"
         _write_indented(f"{printable(name):<{width}}", text)
-    if found.row.dtype != object:
-        norm = float(ranking.norms(found.row[None])[0])
-        _write_indented(f"{'norm':<{width}}", f"{norm:.6g}")
-    if found.counter is not None:
-        _write_indented(f"{'noted':<{width}}", _noted(table, found.counter))
+    if found["norm"] is not None:
+        _write_indented(f"{'norm':<{width}}", f"{found['norm']:.6g}")
+    if found["noted"] is not None:
+        text = _noted(found["counters"], found["noted"])
+        _write_indented(f"{'noted':<{width}}", text)
 
 
 def _value(value: Any) -> str:
@@ -493,54 +454,38 @@ def _value(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, np.floating) else str(value)
 
 
-def _noted(table: SavedTable, counter: float) -> str:
+def _noted(counters: str, counter: float) -> str:
     """Describes a counter in words."""
     number = int(counter)
-    if table.counters == "writes":
+    if counters == "writes":
         return counted(number, "write")
-    if table.counters == "steps_ago":
+    if counters == "steps_ago":
         return f"{counted(number, 'training step')} ago"
-    if table.counters == "seconds_since_1970":
+    if counters == "seconds_since_1970":
         return f"touched {as_time(number)}"
-    return printable(f"{number} {table.counters}")
+    return printable(f"{number} {counters}")
 
 
-def _show_top(saved: SavedTables, options: argparse.Namespace) -> int:
-    for table in _ranked(saved, options):
-        best = ranking.rank(table, options.top, options.count)
+def _show_top(path: str, tables: Sequence[Answer]) -> None:
+    del path
+    for table in tables:
+        order = table["order"]
         _show(
             TextTable(
-                printable(f"{table.name}, {_FIRST[options.top]} first"),
-                ("key", "norm" if options.top == "norm" else "noted", "row"),
+                printable(f"{table['table']}, {_FIRST[order]} first"),
+                ("key", "norm" if order == "norm" else "noted", "row"),
                 [
                     (
-                        _short_label(one.key),
-                        as_number(one.score)
-                        if options.top == "norm"
-                        else _noted(table, one.score),
-                        _first_numbers(one.row),
+                        _short_label(one["key"]),
+                        as_number(one["score"])
+                        if order == "norm"
+                        else _noted(table["counters"], one["score"]),
+                        _first_numbers(one["row"]),
                     )
-                    for one in best
+                    for one in table["rows"]
                 ],
             )
         )
-    return 0
-
-
-def _ranked(
-    saved: SavedTables, options: argparse.Namespace
-) -> list[SavedTable]:
-    """Returns the tables that have this order; a single table in any case."""
-    tables = _tables(saved, options.table)
-    if len(tables) == 1:
-        return tables
-    counters = ranking.ORDERS[options.top]
-    fit = [
-        table
-        for table in tables
-        if (table.counters in counters if counters else table.dtype != "string")
-    ]
-    return fit or tables[:1]  # `ranked` then says which counters are missing.
 
 
 def _first_numbers(row: Any) -> str:
@@ -548,8 +493,8 @@ def _first_numbers(row: Any) -> str:
     return f"{shown}  ..." if len(row) > 4 else shown
 
 
-def _export(saved: SavedTables, options: argparse.Namespace) -> int:
-    tables = _tables(saved, options.table)
+def _export(saved: SavedTables, options: argparse.Namespace) -> Answer:
+    tables = answers.chosen(saved, options.table)
     if len(tables) > 1:
         names = ", ".join(f"'{table.name}'" for table in tables)
         raise errors.ArgumentError(
@@ -557,101 +502,119 @@ def _export(saved: SavedTables, options: argparse.Namespace) -> int:
         )
     (table,) = tables
     written = table_exports.export(table, options.to, limit=options.limit)
-    of_all = f" of {table.num_rows:,}" if written < table.num_rows else ""
-    _write(printable(f"{options.to}: {written:,}{of_all} rows of {table.name}"))
-    return 0
+    return {
+        "path": options.to,
+        "table": table.name,
+        "rows": written,
+        "of": table.num_rows,
+    }
 
 
-def _write_report(saved: SavedTables, options: argparse.Namespace) -> int:
+def _show_export(path: str, written: Answer) -> None:
+    del path
+    rows, of = written["rows"], written["of"]
+    of_all = f" of {of:,}" if rows < of else ""
+    _write(
+        printable(
+            f"{written['path']}: {rows:,}{of_all} rows of {written['table']}"
+        )
+    )
+
+
+def _write_report(saved: SavedTables, options: argparse.Namespace) -> Answer:
     # Only this action needs the drawing modules.
     html_report: Any = importlib.import_module("tfembed.inspection.html_report")
     html_report.write(saved, options.html, table=options.table)
-    _write(printable(f"{options.html} is written."))
-    return 0
+    return {"path": options.html}
 
 
-def _show_difference(
-    before: SavedTables, after: SavedTables, options: argparse.Namespace
-) -> None:
-    pairs: list[tuple[SavedTable, SavedTable]]
-    if options.table is not None:
-        pairs = [(before[options.table], after[options.table])]
-    else:
-        pairs = [
-            (table, other)
-            for table in before.values()
-            if (other := _same_table(table, after)) is not None
-        ]
-        if len(before) == len(after) == 1 and not pairs:
-            pairs = list(zip(before.values(), after.values(), strict=True))
-        else:
-            _show_alone(before, after)
-            _show_alone(after, before)
-    if not pairs:
-        raise errors.MissingTableError(
-            f"'{before.path}' and '{after.path}' have no table in common."
-        )
-    for one, two in pairs:
-        found = difference.compare(one, two, count=options.count)
-        _write(printable(one.name))
-        _write_pairs(_difference_lines(one, two, found))
-        if found.most_moved:
+def _show_difference(path: str, found: Answer) -> None:
+    del path
+    for side in ("before", "after"):
+        for name in found[f"only_{side}"]:
+            _write(printable(f"{name}: only in {found[side]}"))
+    for table in found["tables"]:
+        _write(printable(table["name"]))
+        _write_pairs(_difference_lines(table))
+        if table["most_moved"]:
             _show(
                 TextTable(
                     "",
                     ("moved most: key", "by"),
                     [
-                        (_short_label(key), as_number(distance))
-                        for distance, key in found.most_moved
+                        (_short_label(one["key"]), as_number(one["distance"]))
+                        for one in table["most_moved"]
                     ],
                 )
             )
 
 
-def _same_table(table: SavedTable, other: SavedTables) -> SavedTable | None:
-    """Returns the table of the same path in another file, or of this name."""
-    for name in (table.path, table.name):
-        if name in other:
-            return other[name]
-    return None
-
-
-def _show_alone(saved: SavedTables, other: SavedTables) -> None:
-    for table in saved.values():
-        if _same_table(table, other) is None:
-            _write(printable(f"{table.name}: only in {saved.path}"))
-
-
-def _difference_lines(
-    before: SavedTable, after: SavedTable, found: difference.Difference
-) -> Iterator[tuple[str, str]]:
+def _difference_lines(found: Answer) -> Iterator[tuple[str, str]]:
     def keys(named: list[Key], count: int) -> str:
         if not named:
             return as_count(count)
         more = "" if count == len(named) else ", ..."
         return f"{count:,}: {', '.join(map(_short_label, named))}{more}"
 
-    yield "keys before", as_count(before.num_rows)
-    yield "keys after", as_count(after.num_rows)
-    yield "gone", keys(found.some_gone, found.gone)
-    yield "come", keys(found.some_come, found.come)
-    yield "kept", as_count(found.kept)
-    if found.moved is None:
+    before, after = found["before"], found["after"]
+    yield "keys before", as_count(before["rows"])
+    yield "keys after", as_count(after["rows"])
+    yield "gone", keys(found["some_gone"], found["gone"])
+    yield "come", keys(found["some_come"], found["come"])
+    yield "kept", as_count(found["kept"])
+    if found["quantiles"] is None:
         yield (
             "rows",
-            f"not compared: width {before.width} of {before.dtype} before, "
-            f"{after.width} of {after.dtype} after",
+            f"not compared: width {before['width']} of {before['dtype']} "
+            f"before, {after['width']} of {after['dtype']} after",
         )
         return
-    if not found.kept:
+    if not found["kept"]:
         return
-    yield "unchanged", as_count(found.unchanged)
+    yield "unchanged", as_count(found["unchanged"])
     quantiles = ", ".join(
-        f"{name} {as_number(found.quantile(share))}"
-        for name, share in (("median", 0.5), ("90 %", 0.9), ("99 %", 0.99))
+        f"{name} {as_number(distance)}"
+        for name, distance in found["quantiles"].items()
     )
-    moved = as_count(found.kept - found.unchanged)
+    moved = as_count(found["kept"] - found["unchanged"])
     yield "moved", f"{moved}; of all kept: {quantiles}"
+
+
+# By the key of an answer: what finds it, and what shows it as text.
+_ACTIONS: dict[str, tuple[Callable[..., Any], Callable[[str, Any], None]]] = {
+    "file": (lambda saved, options: answers.listing(saved), _show_all),
+    "table": (
+        lambda saved, options: answers.table_facts(saved[options.table]),
+        _show_table,
+    ),
+    "verified": (
+        lambda saved, options: answers.verified(saved),
+        _show_verified,
+    ),
+    "keys": (
+        lambda saved, options: answers.rows_by_key(
+            saved, options.table, options.key
+        ),
+        _show_keys,
+    ),
+    "top": (
+        lambda saved, options: answers.top_rows(
+            saved, options.table, options.top, options.count
+        ),
+        _show_top,
+    ),
+    "written": (_export, _show_export),
+    "html": (
+        _write_report,
+        lambda path, html: _write(printable(f"{html['path']} is written.")),
+    ),
+    "difference": (
+        lambda before, after, options: answers.changes(
+            before, after, options.table, options.count
+        ),
+        _show_difference,
+    ),
+}
 
 
 def _write_pairs(lines: Iterable[tuple[str, str]]) -> None:
