@@ -43,8 +43,9 @@ def write_variables(
     parts = _Parts(folder / "parts")
     reader = tf.train.load_checkpoint(str(source / "variables" / "variables"))
     for name in sorted(reader.get_variable_to_shape_map()):
-        if name in columns or name.startswith(
-            tuple(f"{prefix}/" for prefix in sealed)
+        if name in columns or (
+            name.startswith(tuple(f"{prefix}/" for prefix in sealed))
+            and not name.endswith("/.ATTRIBUTES/name")
         ):
             continue
         value = reader.get_tensor(name)

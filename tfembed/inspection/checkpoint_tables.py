@@ -11,6 +11,7 @@ from tfembed.inspection import file_bytes
 from tfembed.inspection.bundle import Bundle
 from tfembed.inspection.column import Column
 from tfembed.inspection.saved_table import NO_NAME, SavedTable
+from tfembed.inspection.sealed_table import SEALED, sealed_table
 
 __all__ = [
     "SavedVariable",
@@ -83,7 +84,7 @@ class _Layout:
 
 
 def tables(bundle: Bundle) -> list[SavedTable]:
-    """Returns all tables of a checkpoint: hash tables, then static tables.
+    """Returns all tables of a checkpoint: hash, sealed and static tables.
 
     TFRA's Savers write each shard of a variable as a table of its own,
     `<name>_mht_<i>of<n>`; these are one table, as in raw files.
@@ -106,6 +107,7 @@ def tables(bundle: Bundle) -> list[SavedTable]:
         _of_shards(bundle, name, num_shards, numbered)
         for (name, num_shards), numbered in shards.items()
     ]
+    found += _sealed_tables(bundle)
     found += _static_tables(bundle)
     return found
 
@@ -279,6 +281,19 @@ def _hash_table(bundle: Bundle, stem: str, between: str) -> SavedTable:
         num_bytes=_bytes_by_kind(columns, waiting, filters),
         waiting=waiting,
     )
+
+
+def _sealed_tables(bundle: Bundle) -> Iterator[SavedTable]:
+    """Yields the tables that `tfembed.export` wrote."""
+    for tensor in bundle.names():
+        stem = tensor.removesuffix(SEALED)
+        if stem == tensor or bundle.entry(tensor).dtype != "uint8":
+            continue
+        column = bundle.column(tensor)
+        if len(column.shape) == 1:
+            path = _unescaped(re.sub(r"_mht_1of1$", "", stem))
+            name = _given_name(bundle, f"{stem}{_ATTRIBUTES}name")
+            yield sealed_table(path, name or path, column)
 
 
 def _given_name(bundle: Bundle, tensor: str) -> str | None:

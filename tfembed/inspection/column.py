@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import itertools
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -77,15 +77,25 @@ class Column:
       shape: the shape of the tensor; the first dimension counts the rows.
       parts: the parts of the files that hold the rows, in their order; parts
         of the same rows from left to right.
+
+    Args:
+      blocks: returns all rows, block by block, where they are not simply the
+        parts' bytes; None: they are.
     """
 
     def __init__(
-        self, name: str, dtype: str, shape: tuple[int, ...], parts: list[Part]
+        self,
+        name: str,
+        dtype: str,
+        shape: tuple[int, ...],
+        parts: list[Part],
+        blocks: Callable[[], Iterator[np.ndarray[Any, Any]]] | None = None,
     ) -> None:
         self.name = name
         self.dtype = dtype
         self.shape = shape
         self.parts = parts
+        self._blocks = blocks
 
     @property
     def rows(self) -> int:
@@ -109,8 +119,8 @@ class Column:
           tfembed.errors.CheckpointError: the bytes do not match their
             checksum.
         """
-        for parts in self._by_rows():
-            yield from self._stream_of(parts)
+        for _, _, blocks in self._runs():
+            yield from blocks
 
     def take(self, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Returns the rows of these numbers, in the order of `rows`.
@@ -121,12 +131,10 @@ class Column:
         order = np.argsort(rows, kind="stable")
         wanted = np.asarray(rows)[order]
         found = []
-        for parts in self._by_rows():
-            at = parts[0].first_row
-            begin, end = np.searchsorted(wanted, [at, at + parts[0].rows])
-            if begin == end:
+        for at, end, blocks in self._runs():
+            if np.equal(*np.searchsorted(wanted, [at, end])):
                 continue
-            for block in self._stream_of(parts):
+            for block in blocks:
                 b, e = np.searchsorted(wanted, [at, at + len(block)])
                 if b < e:
                     found.append(block[wanted[b:e] - at])
@@ -154,6 +162,27 @@ class Column:
             else:
                 for _ in self._part_stream(part):
                     pass
+
+    def _runs(
+        self,
+    ) -> Iterator[tuple[int, int, Iterator[np.ndarray[Any, Any]]]]:
+        """Yields runs of rows: the first, the one behind, and their blocks."""
+        if self._blocks is not None:
+            yield 0, self.rows, self._blocks()
+            return
+        for parts in self._by_rows():
+            first = parts[0].first_row
+            yield first, first + parts[0].rows, self._stream_of(parts)
+
+    def numbers(self, piece: bytes) -> np.ndarray[Any, Any]:
+        """Returns the rows that some bytes are."""
+        stored = self._as_numpy(_STORED.get(self.dtype, self.dtype))
+        numbers = np.frombuffer(piece, stored.newbyteorder("<"))
+        if self.dtype == "bfloat16":
+            numbers = (numbers.astype("<u4") << 16).view("<f4")
+        elif self.dtype == "bool":
+            numbers = numbers != 0
+        return numbers.reshape(-1, *self.shape[1:])
 
     def _by_rows(self) -> Iterator[list[Part]]:
         """Yields the parts of the same rows together."""
@@ -198,7 +227,7 @@ class Column:
     def _part_stream(self, part: Part) -> Iterator[np.ndarray[Any, Any]]:
         if part.encoding is Encoding.NUMBERS:
             for piece in self._pieces(part):
-                yield self._numbers(piece)
+                yield self.numbers(piece)
             return
         if part.encoding is Encoding.OBJECTS:
             raise errors.UnsupportedError(
@@ -216,15 +245,6 @@ class Column:
         for size in self.shape[1:]:
             elements *= size
         return elements
-
-    def _numbers(self, piece: bytes) -> np.ndarray[Any, Any]:
-        stored = self._as_numpy(_STORED.get(self.dtype, self.dtype))
-        numbers = np.frombuffer(piece, stored.newbyteorder("<"))
-        if self.dtype == "bfloat16":
-            numbers = (numbers.astype("<u4") << 16).view("<f4")
-        elif self.dtype == "bool":
-            numbers = numbers != 0
-        return numbers.reshape(-1, *self.shape[1:])
 
     def _pieces(self, part: Part) -> Iterator[bytes]:
         """Yields a part's bytes in whole rows, and checks the checksum.

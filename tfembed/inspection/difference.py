@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -80,8 +80,16 @@ def compare(
 
     Raises:
       tfembed.errors.CheckpointError: a file is damaged.
-      tfembed.errors.DtypeError: the keys of only one table are strings.
+      tfembed.errors.DtypeError: the keys of only one table are strings, or
+        both files have hashes in their place, by different secrets.
     """
+    prints = {before.fingerprints, after.fingerprints} - {None}
+    if len(prints) > 1:
+        raise errors.DtypeError(
+            f"The files have hashes in place of the keys of '{before.name}', "
+            "each by a secret of its own: they cannot be compared. Compare each "
+            "with the file that it was exported from."
+        )
     is_text = before.key_dtype == "string"
     if is_text != (after.key_dtype == "string"):
         raise errors.DtypeError(
@@ -114,7 +122,8 @@ def _compare_part(
     count: int,
 ) -> None:
     """Adds the keys of one part to the counts."""
-    chunks = list(_part_chunks(before, part, has_rows))
+    prints = before.fingerprints or after.fingerprints
+    chunks = list(_part_chunks(before, part, has_rows, prints))
     keys_before = np.concatenate([_NO_KEYS, *(keys for keys, _ in chunks)])
     if before.key_dtype != "string":
         keys_before = keys_before.astype(np.int64)
@@ -125,7 +134,7 @@ def _compare_part(
     del chunks
     positions = _Positions(keys_before)
     is_left = positions.are_last
-    for keys, rows in _part_chunks(after, part, has_rows):
+    for keys, rows in _part_chunks(after, part, has_rows, prints):
         at = positions.find(keys)
         is_new = at < 0
         found.come += int(is_new.sum())
@@ -179,22 +188,28 @@ class _Positions:
 
 
 def _part_chunks(
-    table: SavedTable, part: tuple[int, int], has_rows: bool
+    table: SavedTable,
+    part: tuple[int, int],
+    has_rows: bool,
+    prints: Callable[[Array], Array] | None,
 ) -> Iterator[tuple[Array, Array]]:
     """Yields a table's keys and rows of part (i, number of parts)."""
     number, num_parts = part
     for chunk in table.chunks(rows=has_rows, slots=False, counters=False):
+        keys = chunk.keys
+        if prints is not None and table.fingerprints is None:
+            keys = prints(keys)
         if num_parts == 1:
-            yield chunk.keys, chunk.rows
+            yield keys, chunk.rows
             continue
-        if chunk.keys.dtype == object:
-            hashes = np.asarray([zlib.crc32(key) for key in chunk.keys])
+        if keys.dtype == object:
+            hashes = np.asarray([zlib.crc32(key) for key in keys])
         else:
             # Fibonacci hashing spreads keys that are multiples of a number.
-            mixed = chunk.keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+            mixed = keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
             hashes = mixed >> np.uint64(40)
         own = hashes % num_parts == number
-        yield chunk.keys[own], chunk.rows[own]
+        yield keys[own], chunk.rows[own]
 
 
 def _name_some(named: list[Key], keys: Array, count: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -97,6 +97,8 @@ class SavedTable:
       shard_sizes: the number of rows of each shard, where the file has shards.
       columns: the tensors by name: "keys", "rows", "counters", "slots/<name>".
       waiting: the columns "keys" and "seen" of the keys that wait.
+      fingerprints: turns strings, object [n] of bytes, into the texts that
+        stand for them in `chunks`; None where the file has the keys.
     """
 
     name: str
@@ -121,6 +123,7 @@ class SavedTable:
         default_factory=dict, repr=False
     )
     path: str = ""
+    fingerprints: Callable[[Array], Array] | None = None
 
     def __post_init__(self) -> None:
         if not self.path:
@@ -207,6 +210,10 @@ class SavedTable:
           tfembed.errors.CheckpointError: the file is damaged.
         """
         self.check_keys(keys)
+        if self.fingerprints is not None:
+            texts = np.empty(len(keys), object)
+            texts[:] = keys
+            keys = self.fingerprints(texts).tolist()
         if "keys" not in self.columns:
             return [
                 int(key) if 0 <= int(key) < self.num_rows else None
@@ -214,14 +221,14 @@ class SavedTable:
             ]
         places: dict[Key, int] = {}
         wanted = np.asarray([key for key in keys if isinstance(key, int)])
-        texts = {key for key in keys if isinstance(key, bytes)}
+        wanted_texts = {key for key in keys if isinstance(key, bytes)}
         first = 0
         for block in self.columns["keys"].stream():
-            if texts:
+            if wanted_texts:
                 places |= {
                     key: first + i
                     for i, key in enumerate(block)
-                    if key in texts
+                    if key in wanted_texts
                 }
             elif len(wanted) <= 8:
                 for key in wanted.tolist():

@@ -151,6 +151,11 @@ def _of_saved(table: SavedTable, what: str) -> RowSource:
             f"The rows of {what} are {table.dtype}; a warm start needs rows of "
             "numbers."
         )
+    if table.fingerprints is not None:
+        raise errors.UnsupportedError(
+            f"The keys of {what} are there as hashes alone. Give the SavedModel "
+            "that it was exported from, or a checkpoint."
+        )
     return RowSource(
         what=what,
         key_dtype="string" if table.key_dtype == "string" else "int64",
