@@ -2,7 +2,8 @@
 
 The kind of fault: code that makes gradients dense meets rows by key. Looked at
 too: tables without a layer, what stands for a lookup, shadows, clipping, functions
-that return gradients, means, a LossScaleOptimizer.
+that return gradients, means, a LossScaleOptimizer; tapes around functions and
+branches; `while_loop`, strategies and exports, which make new slices of the parts.
 """
 
 from __future__ import annotations
@@ -108,6 +109,75 @@ def test_a_gradient_taken_in_a_function_is_clipped_and_leaves_it(kind):
     assert float(norm) == 2
     assert gradient.indices.numpy().tolist() == [10**15, 5]
     np.testing.assert_array_equal(gradient.values, np.full([2, 2], 0.5))
+
+
+def look_up(kind):
+    """A source, and a function of ids that looks rows of it up."""
+    if kind == "layer":
+        layer = LAYERS["Embedding"]()
+        layer(tf.constant([0]))
+        return layer.trainable_weights[0], layer
+    table = de.Variable(dim=2, name="users")
+    if kind == "table":
+        return table, lambda ids: de.embedding_lookup(table, ids)
+    if kind == "sparse lookup":
+        return table, lambda ids: de.safe_embedding_lookup_sparse(
+            table, tf.sparse.from_dense(ids[None]), combiner="sum"
+        )
+    shadow = de.shadow_ops.ShadowVariable(table)
+    return shadow, lambda ids: de.shadow_ops.embedding_lookup(shadow, ids)
+
+
+def in_branch(found, *, is_first=True):
+    def branched(ids):
+        branches = [lambda: tf.reduce_sum(found(ids)), lambda: 0.0]
+        branches = branches if is_first else branches[::-1]
+        return tf.cond(ids[0] > 6, *branches)
+
+    return branched
+
+
+# How the rows of `found` are looked up under the tape.
+RECORDED = {
+    "at once": lambda found: found,
+    "twice": lambda found: lambda ids: found(ids) + found(ids),
+    "in a function": tf.function,
+    "in a branch": in_branch,
+    "in the other branch": lambda found: in_branch(found, is_first=False),
+    "in a function, called in a branch": lambda f: in_branch(tf.function(f)),
+}
+LEAVING = [
+    *(("table", how) for how in RECORDED),
+    *(("layer", how) for how in ("twice", "in the other branch")),
+    *((kind, "at once") for kind in ("sparse lookup", "shadow")),
+]
+
+
+@pytest.mark.parametrize(("kind", "how"), LEAVING)
+def test_a_gradient_that_left_functions_is_still_never_dense(kind, how):
+    source, found = look_up(kind)
+    recorded = RECORDED[how](found)
+
+    def gradient():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(recorded(tf.constant([7, 5], tf.int64)))
+        return tape.gradient(loss, source)
+
+    inner = tf.function(gradient, autograph=False)
+    for taken in (inner(), tf.function(lambda: [inner()])()[0]):
+        with pytest.raises(errors.DtypeError, match="`values`"):
+            keras.ops.mean(taken)
+
+
+@pytest.mark.parametrize("kind", ["layer", "table", "sparse lookup", "shadow"])
+def test_a_tape_around_a_function_gives_gradients_in_words(kind):
+    source, found = look_up(kind)
+    with tf.GradientTape() as tape:
+        loss = tf.function(found)(tf.constant([7, 5], tf.int64))
+    taken = tape.gradient(loss, source)
+    for use in (keras.ops.mean, keras.ops.isfinite, keras.ops.norm):
+        with pytest.raises(errors.DtypeError, match="`values`"):
+            use(taken)
 
 
 def test_a_loss_scale_optimizer_in_a_loop_says_what_to_do():

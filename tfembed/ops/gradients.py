@@ -62,10 +62,10 @@ def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """Returns `rows` unchanged, with a gradient for `anchor`.
 
     Args:
-      anchor: a resource handle, or an object that acts as a variable: with
-        `handle`, `trainable` and `_should_act_as_resource_variable`, hashable
-        and weakly referenceable. Tapes watch such an object by themselves, and
-        `tape.gradient` and `optimizer.apply_gradients` take it as a source.
+      anchor: a resource handle, or an object with `handle` and `trainable`,
+        hashable and weakly referenceable. Tapes watch such an object by
+        themselves, and `tape.gradient` and `optimizer.apply_gradients` take it
+        as a source.
         If it has a float32 `read_variable` with the same handle, that is read,
         so that freezing converts it to a constant.
       keys: int64, int32 or string [...].
@@ -77,7 +77,7 @@ def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
       stay repeated, and several calls in one step are concatenated. `rows` that
       passed through this function before pass the same gradient to that anchor.
     """
-    if private.acts_as_variable(anchor):
+    if hasattr(anchor, "trainable"):
         private.table_accessed(anchor)
     handle = getattr(anchor, "handle", anchor)
     check_forward_mode([handle])
@@ -318,17 +318,6 @@ def _is_looped(op: Any) -> bool:
     )
 
 
-def _is_seen_by_python(op: Any) -> bool:
-    """Says whether Python code sees the gradient of `op` as it is returned.
-
-    The gradient of a function returns tensors, and a session fetches these.
-    """
-    if not isinstance(op, tf.Operation):
-        return True
-    graph = tf.compat.v1.get_default_graph()
-    return op.graph is graph and graph.building_function
-
-
 def _leaves_branch(op: Any) -> bool:
     return (
         isinstance(op, tf.Operation)
@@ -398,23 +387,19 @@ def _dense_shape(op: Any, table: tf.Tensor, values: tf.Tensor) -> Any:
 
     TensorFlow's own gathers set it too: if a tape is around a tf.cond, the
     gradients of both branches must have one structure, zeros included. So
-    slices of hash tables have a dense shape if they leave a branch or a
-    function, which a branch may call, and only then. To the tape that asks for
-    them they have a `KeyedShape`, which says why they cannot become dense.
+    slices of hash tables have a tensor there if they leave a branch or a
+    function, which a branch may call, and only then. All others have a
+    `KeyedShape`, which says why they cannot become dense.
     """
-    keyed = keyed_shape(values.shape[-1]) if _is_seen_by_python(op) else None
+    leaves = _leaves_branch(op) or _leaves_function(op)
     shape = private.handle_shape(table)
     if not shape.is_fully_defined():
-        return keyed
+        return None if leaves else keyed_shape(values.shape[-1])
     size = shape.as_list()
     if size[0] == 0:
-        if not _leaves_branch(op) and not _leaves_function(op):
-            return keyed
-        size[
-            0
-        ] = (
-            -1
-        )  # Not 0: a conversion to a dense tensor must fail, not lose rows.
+        if not leaves:
+            return keyed_shape(size[1])
+        size[0] = -1  # Not 0: a dense tensor would lose rows without an error.
     fits = max(size) <= tf.int32.max
     return tf.constant(size, tf.int32 if fits else tf.int64)
 

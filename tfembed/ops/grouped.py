@@ -148,7 +148,7 @@ def grouped_lookup(
         fit the ids; the text names the feature.
     """
     for table in tables:
-        if private.acts_as_variable(table):
+        if hasattr(table, "trainable"):
             private.table_accessed(table)
             check_forward_mode([table.handle])
     return library.load().tfembed_grouped_lookup(

@@ -4,29 +4,32 @@ A gradient of a table is tf.IndexedSlices by key. TensorFlow and Keras make it
 dense where a function knows dense tensors alone: of a table without a fixed
 number of rows that is no number, or a wrong one. So the slices' `dense_shape` is
 a `KeyedShape`. Functions that pass slices on (clipping, tf.function, all-reduce)
-take it for the constant [-1, dim]; those that would make them dense raise.
+keep it; those that would make them dense raise.
 """
 
 from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import tensorflow as tf
 
 from tfembed import errors
 from tfembed.ops import private
+from tfembed.ops.session_graph import unless_fetched
 
-__all__ = ["KeyedShape", "keyed_shape"]
+__all__ = ["KeyedShape", "keyed_shape", "keyed_slices"]
 
 _TEXT = (
-    "The gradient of a table has no dense form: it is a row for each key, and the "
-    "table has no fixed number of rows. Compute with its `values`, a row for each "
-    "key in `indices`: `tf.reduce_all(tf.math.is_finite(gradient.values))`. Add "
-    "gradients by concatenating both. A loop of your own that scales its loss gives "
-    "the optimizer a `loss_scale_factor`, in place of a LossScaleOptimizer."
+    "The gradient of a table has no dense form: it is a row for each key, and the"
+    " table has no fixed number of rows. Compute with its `values`, a row for "
+    "each key in `indices`: `tf.reduce_all(tf.math.is_finite(gradient.values))`. "
+    "Add gradients by concatenating both. Its jacobian is that of the rows that "
+    "were looked up: `tape.jacobian(target, rows)`. A loop of your own that "
+    "scales its loss gives the optimizer a `loss_scale_factor`, in place of a "
+    "LossScaleOptimizer."
 )
 
 
@@ -69,10 +72,59 @@ class KeyedShape:
         return f"<no dense shape: rows by key, width {self._dim}>"
 
 
-@functools.cache
-def keyed_shape(dim: int | None) -> KeyedShape:
-    """Returns the shape of a gradient of rows of width `dim`."""
-    return KeyedShape(-1 if dim is None else dim)
+_shape_of_width = functools.cache(KeyedShape)
+
+
+def keyed_shape(dim: int | None) -> KeyedShape | None:
+    """Returns the shape of a gradient of rows of width `dim`.
+
+    It is None in graphs of TensorFlow 1: sessions fetch tensors alone.
+    """
+    shape = _shape_of_width(-1 if dim is None else dim)
+    return cast("KeyedShape | None", unless_fetched(shape))
+
+
+def keyed_slices(gradient: Any, dim: int) -> Any:
+    """Returns slices with a `KeyedShape`, in place of a branch's tensor.
+
+    Args:
+      gradient: the gradient of a table; all but tf.IndexedSlices is returned
+        unchanged.
+      dim: width of the table's rows.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    return tf.IndexedSlices(gradient.values, gradient.indices, keyed_shape(dim))
+
+
+class _KeyedSlicesSpec(tf.IndexedSlicesSpec):
+    """The spec of slices with a `KeyedShape`: their values and indices.
+
+    Slices of another function, branch or replica get that shape again, which
+    is no tensor there.
+    """
+
+    __slots__ = ()
+
+    def is_subtype_of(self, other: Any) -> bool:
+        """Says whether the slices may be given where `other` is asked for."""
+        if type(other) is not tf.IndexedSlicesSpec:
+            return bool(super().is_subtype_of(other))
+        shape, dtype, indices_dtype, _, indices_shape = self._serialize()
+        with_tensor = tf.IndexedSlicesSpec(
+            shape, dtype, indices_dtype, KeyedShape.dtype, indices_shape
+        )
+        return bool(with_tensor.is_subtype_of(other))
+
+    def _to_components(self, value: Any) -> tuple[Any, ...]:
+        return value.values, value.indices
+
+    def _from_components(self, tensor_list: Sequence[Any]) -> Any:
+        dim = self._shape[-1] if self._shape.rank else None
+        return tf.IndexedSlices(*tensor_list, keyed_shape(dim))
+
+
+private.spec_slices_with(KeyedShape, _KeyedSlicesSpec)
 
 
 # TensorFlow itself converts by other functions than these, which programs and

@@ -83,6 +83,7 @@ ENDED_BY = {
     "register_read_only": "an attribute of registered ops: resource read only",
     "running_frames": "the ends of the entries that walk frames",
     "set_handle_shape": "shape functions run for eager resource handles",
+    "spec_slices_with": "IndexedSlices keeping a dense shape that is no tensor",
     "single_variable": "an argument of tf.Variable: not distributed",
     "table_accessed": "freezing that leaves handles of unknown resources alone",
     "table_read": "an export that finds objects of a model's attributes",
@@ -518,6 +519,33 @@ def outside_function(handle: tf.Tensor) -> tf.Tensor:
         if inner is handle and not hasattr(outer, "op"):
             return outer
     return handle
+
+
+def spec_slices_with(shape_class: type, spec_class: type) -> None:
+    """Gives slices with such a dense shape a spec of their own.
+
+    TensorFlow makes new tf.IndexedSlices where it adds or clips gradients, and
+    takes only their dense shape along.
+
+    Args:
+      shape_class: the class of the dense shapes.
+      spec_class: a class of `tf.IndexedSlicesSpec` without a tensor for them.
+    """
+    plain = tf.IndexedSlices._type_spec.fget
+
+    def type_spec(slices: Any) -> Any:
+        if not isinstance(slices.dense_shape, shape_class):
+            return plain(slices)
+        values, indices = slices.values, slices.indices
+        return spec_class(
+            tf.TensorShape([None]).concatenate(values.shape[1:]),
+            values.dtype,
+            indices.dtype,
+            None,
+            indices.shape.merge_with(values.shape[:1]),
+        )
+
+    tf.IndexedSlices._type_spec = property(type_spec)
 
 
 def register_dispatchable(cls: type) -> type:

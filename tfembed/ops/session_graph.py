@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfembed.ops.private import in_session_graph
 
-__all__ = ["current_graph", "resource_name"]
+__all__ = ["current_graph", "resource_name", "unless_fetched"]
 
 
 def current_graph() -> Any:
@@ -32,3 +32,11 @@ def resource_name() -> str:
     model.
     """
     return f"tfembed_{uuid.uuid4().hex}" if in_session_graph() else ""
+
+
+def unless_fetched(part: Any) -> Any:
+    """Returns a part of a structure that is no tensor; None for sessions.
+
+    Sessions fetch structures of tensors alone.
+    """
+    return None if in_session_graph() else part

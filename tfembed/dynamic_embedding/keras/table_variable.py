@@ -29,7 +29,7 @@ from tfembed.dynamic_embedding.lookups.gradient_source import (
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops import private
 from tfembed.ops import table as table_ops
-from tfembed.ops.keyed_shape import keyed_shape
+from tfembed.ops.keyed_shape import keyed_slices
 from tfembed.ops.private import outermost_trace
 from tfembed.tables import HashTable
 from tfembed.tables.sharded_table import not_in_savers
@@ -220,15 +220,9 @@ class _WeightGradient:
         """
         optimizer = getattr(model_stepping(), "optimizer", None)
         is_scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-        if not isinstance(component_grads, tf.IndexedSlices):
-            return component_grads
-        if is_scaled:
+        if is_scaled and isinstance(component_grads, tf.IndexedSlices):
             return ScaledSlices(component_grads)
-        return tf.IndexedSlices(
-            component_grads.values,
-            component_grads.indices,
-            keyed_shape(value.dim),
-        )
+        return keyed_slices(component_grads, value.dim)
 
 
 class TableVariable(SourceWeight):

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tfembed import errors, ops
 from tfembed.ops import private
+from tfembed.ops.keyed_shape import keyed_slices
 
 __all__ = [
     "GradientSource",
@@ -73,6 +74,11 @@ class TableSource(GradientSource):
     def _type_spec(self) -> _SourceSpec:
         """The spec by which `tape.watch` finds the parts of a source."""
         return _SourceSpec(self)
+
+    @property
+    def __composite_gradient__(self) -> Any:
+        """The protocol by which tapes compute the source's gradient."""
+        return _KeyedGradient()
 
     def no_tensor(self) -> errors.DtypeError:
         """Returns the error of a use as a tensor, which would have no rows."""
@@ -329,6 +335,20 @@ class _SourceSpec(tf.TypeSpec):
     def _from_components(self, components: Sequence[Any]) -> Any:
         del components
         return self._source
+
+
+class _KeyedGradient:
+    """Implements TensorFlow's CompositeTensorGradient for a `TableSource`."""
+
+    def get_gradient_components(self, value: Any) -> Any:
+        """Returns the resource handle whose gradient the tape computes."""
+        return value.handle
+
+    def replace_gradient_components(
+        self, value: Any, component_grads: Any
+    ) -> Any:
+        """Gives slices a shape that says why they have no dense form."""
+        return keyed_slices(component_grads, value.dim)
 
 
 class _SlicesGradient:

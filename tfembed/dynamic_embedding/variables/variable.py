@@ -115,9 +115,6 @@ class Variable(
     """
 
     _optimizer: Any = None  # A weak reference, or None before the first step.
-    # Gradient tapes treat the variable as a tf.Variable: lookups pass their
-    # gradients to its handle.
-    _should_act_as_resource_variable = True
     name: str
     key_dtype: tf.DType
     value_dtype: tf.DType
