@@ -19,14 +19,21 @@ def optional(package: str, purpose: str) -> Any:
         call in backticks.
 
     Raises:
-      tfembed.errors.UnsupportedError: the package is not installed.
+      tfembed.errors.UnsupportedError: the package is not installed, or cannot
+        be imported.
     """
     try:
         return importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        if error.name != package:
-            raise
+    except Exception as error:  # Packages for TensorFlow raise its errors, too.
+        advice = (
+            "is not installed and which tfembed does not install by itself. "
+            f"Run: pip install {package}"
+        )
+        if getattr(error, "name", None) != package:
+            advice = (
+                f"cannot be imported here ({type(error).__name__}: {error}). "
+                "Install a version that fits your Python and TensorFlow."
+            )
         raise errors.UnsupportedError(
-            f"{purpose} needs {package}, which is not installed and which "
-            f"tfembed does not install by itself. Run: pip install {package}"
+            f"{purpose} needs {package}, which {advice}"
         ) from error

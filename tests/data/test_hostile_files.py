@@ -138,7 +138,7 @@ def test_a_bad_csv_file_is_named_with_its_line(name, packed, tmp_path):
 
 
 def test_lines_of_later_blocks_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_BLOCK_ROWS", 100)
+    monkeypatch.setattr(tables, "_BLOCK_BYTES", 5000)
     rows = "".join(f'{i},"{"l" * 40}\n"\n' for i in range(400))
     (tmp_path / "a").write_text(f"x,y\n{rows}1_0,\n")
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfembed.data import tables
-from tfembed.data.columns import Array, Kind, batches
+from tfembed.data import columns, tables
+from tfembed.data.columns import Array, Kind
 from tfembed.data.tables import Block, Layout, Rows
 from tfembed.errors import DataError
 from tfembed.optional_packages import optional
@@ -69,15 +69,13 @@ def criteo(
         for rows in itertools.chain.from_iterable(map(read_log, logs)):
             if rows.faults and not skip_bad_lines:
                 raise rows.faults[0]
-            columns = {n: rows.columns[n] for n in ("label", *CATEGORY_NAMES)}
-            yield {"integers": stacked(rows, INTEGER_NAMES), **columns}
+            others = {name: rows.columns[name] for name in specs}
+            yield {"integers": stacked(rows, INTEGER_NAMES), **others}
 
-    specs = {
-        "integers": tf.TensorSpec([None, NUM_INTEGERS], tf.float64),
-        "label": tf.TensorSpec([None], tf.float32),
-        **dict.fromkeys(CATEGORY_NAMES, tf.TensorSpec([None], tf.string)),
-    }
-    return batches(chunks, specs, batch_size, "label", epochs)
+    specs = columns.specs({n: _KINDS[n] for n in ("label", *CATEGORY_NAMES)})
+    integers = tf.TensorSpec([None, NUM_INTEGERS], tf.float64)
+    with_integers = {"integers": integers, **specs}
+    return columns.batches(chunks, with_integers, batch_size, "label", epochs)
 
 
 def stacked(rows: Rows, names: Sequence[str]) -> Array:
@@ -100,30 +98,24 @@ def read_log(log: Layout, line: int = 0, offset: int = 0) -> Iterator[Rows]:
     The columns are those of `FIELD_NAMES`: integers are float64, NaN where
     empty. Damage of the file is the last fault of the last rows.
     """
-    blocks = tables.read_blocks(log, line, offset)
-    block: Block | None = Block([], line, offset)
-    while block is not None:
-        cut = None
-        try:
-            block = next(blocks, None)
-        except DataError as error:
-            block, cut = Block([], line, offset), error
-        if block is not None:
-            cut = cut or _take_cut_line(block, log)
+    try:
+        for block in tables.read_blocks(log, line, offset):
+            block, cut = _without_cut_line(block, log)
             rows = tables.read_rows(block, log, _KINDS)
-            yield rows._replace(faults=rows.faults + ([cut] if cut else []))
+            yield rows._replace(faults=rows.faults + cut)
+    except DataError as error:
+        nothing = np.zeros(0, np.int64)
+        block = Block(b"", nothing, nothing, offset)
+        rows = tables.read_rows(block, log, _KINDS)
+        yield rows._replace(faults=[error])
 
 
 def _inspect(path: str) -> Layout:
-    head = tables.read_head(path, is_quoted=False)
-    # Look at several lines: the first one may be bad.
-    text = b"".join(head.rows)
-    delimiter = "\t" if text.count(b"\t") >= text.count(b",") else ","
-    log = Layout(path, FIELD_NAMES, delimiter, False)
-    names = head.rows[0].decode("latin-1").lower().split(delimiter)
-    names = [name.strip() for name in names]
+    found, log = tables.read_header(path, ("\t", ","))
+    names = [name.strip().lower() for name in found]
+    log = dataclasses.replace(log, names=FIELD_NAMES)
     if names[0] != "label":
-        return log
+        return dataclasses.replace(log, line=0, offset=0)
     if names != [name.lower() for name in FIELD_NAMES]:
         raise DataError(
             f"the header has {len(names)} columns, {', '.join(names[:3])}, ...;"
@@ -132,29 +124,32 @@ def _inspect(path: str) -> Layout:
             path=path,
             line=1,
         )
-    if len(head.rows) == 1:
+    if next(tables.read_blocks(log), None) is None:
         raise DataError("only a header, no lines", path=path)
-    offset = head.offset + len(head.rows[0])
-    return dataclasses.replace(log, line=1, offset=offset)
+    return log
 
 
-def _take_cut_line(block: Block, log: Layout) -> DataError | None:
+def _without_cut_line(
+    block: Block, log: Layout
+) -> tuple[Block, list[DataError]]:
     """Takes off a last line without a line break that is cut.
 
     Criteo's categories have eight digits: a shorter last one was cut, unless
     the others have other lengths, too: numbers in place of Criteo's own.
     """
-    if block.rows[-1].endswith(b"\n"):
-        return None
-    fields = block.rows[-1].split(log.delimiter.encode())
+    if block.text.endswith(b"\n"):
+        return block, []
+    last = block.rows()[-1]
+    fields = last.split(log.delimiter.encode())
     lengths = {len(field) for field in fields[1 + NUM_INTEGERS : -1]}
     is_whole = lengths - {0, 8} or len(fields[-1]) in (0, 8)
     if len(fields) >= NUM_FIELDS and is_whole:
-        return None
-    block.rows.pop()
-    return DataError(
+        return block, []
+    text, ends, lines = block.text[: -len(last)], block.ends, block.lines
+    cut = DataError(
         f"the file is cut off in the middle of a line: it ends in field "
         f"{len(fields)} of {NUM_FIELDS}, without a line break",
         path=log.path,
-        line=block.line + len(block.rows) + 1,
+        line=int(lines[-1]),
     )
+    return Block(text, ends[:-1], lines[:-1], block.offset), [cut]

@@ -205,9 +205,7 @@ def _tensor(
             f"`missing` must have a value of column {name!r}, which is {given}; "
             f"got {missing[name]!r}."
         ) from error
-    kind = Kind(dtypes[0])
-    values = columns.from_arrow(array, kind)
+    kinds = {name: Kind(dtypes[0])}
+    found = {name: columns.from_arrow(array, kinds[name])}
     with tf.device("/cpu:0"):
-        return tf.constant(
-            columns.fit(values, kind, "frame", name, what, first=1)
-        )
+        return tf.constant(columns.fit(found, kinds, "frame", what, 1)[name])

@@ -167,20 +167,14 @@ def _read(
 
 def _layout(path: str, kinds: Mapping[str, Kind]) -> Layout:
     """Infers the layout from the first line, which may be a header."""
-    head = tables.read_head(path, is_quoted=False)
-    separators = ("\t", "::", ",")
-    delimiter = next(
-        (d for d in separators if d.encode() in head.rows[0]), "\t"
-    )
-    found, log = tables.header(head, path, delimiter)
+    found, log = tables.read_header(path, ("\t", "::", ","), quoted=",")
     names = [name.strip("# ") for name in found]
-    if any(tables.is_number(name) for name in names[:2]):
+    if any(name.lstrip("+-").isdigit() for name in names[:2]):
         others = (f"field {i + 1}" for i in range(len(_COLUMNS), len(names)))
         columns = (*_COLUMNS[: max(len(names), 3)], *others)
-        log = Layout(path, columns, delimiter, False)
+        log = dataclasses.replace(log, line=0, offset=0)
     else:
         plain = [n.partition(":")[0].replace("_", "").lower() for n in names]
         columns = tuple(_NAMES.get(p, n) for p, n in zip(plain, names))
     tables.check_names(columns, kinds, path, 1)
-    is_quoted = delimiter == ","
-    return dataclasses.replace(log, names=columns, is_quoted=is_quoted)
+    return dataclasses.replace(log, names=columns)

@@ -103,19 +103,20 @@ def csv(
             f"`delimiter` is one character, such as ',' or '\\t'; got "
             f"{delimiter!r}."
         )
-    layouts = [_layout(path, delimiter, kinds) for path in paths]
+    headers = [tables.read_header(path, delimiter, delimiter) for path in paths]
+    for names, layout in headers:
+        tables.check_names(names, kinds, layout.path, 1)
 
     def chunks() -> Iterator[dict[str, Any]]:
-        for layout in layouts:
+        for _, layout in headers:
             for block in tables.read_blocks(layout):
                 rows = tables.read_rows(block, layout, kinds)
                 if rows.faults:
                     raise rows.faults[0]
                 yield rows.columns
 
-    specs = {name: kind.spec() for name, kind in kinds.items()}
     return arrays.batches(
-        chunks, specs, batch_size, label, epochs, shuffle, seed
+        chunks, arrays.specs(kinds), batch_size, label, epochs, shuffle, seed
     )
 
 
@@ -152,12 +153,10 @@ def parquet(
 
     def chunks() -> Iterator[dict[str, Any]]:
         for path in paths:
-            with _parquet_file(path) as file:
-                yield from _parquet_chunks(file, path, kinds)
+            yield from _parquet_chunks(path, kinds)
 
-    specs = {name: kind.spec() for name, kind in kinds.items()}
     return arrays.batches(
-        chunks, specs, batch_size, label, epochs, shuffle, seed
+        chunks, arrays.specs(kinds), batch_size, label, epochs, shuffle, seed
     )
 
 
@@ -178,16 +177,8 @@ def tfrecord(
     values that their dtype does not hold end the dataset with an error that
     names the file and the record, counted from 1.
 
-    Args:
-      files: as for `csv`.
-      columns: as for `csv`; an Example holds int64, float32 and strings.
-      batch_size: the number of rows of a batch; the last one may be smaller.
-      label: the column to return as the label; None: no label.
-      compression: "", "GZIP" or "ZLIB", in either case. "" also reads files
-        that begin as gzip does.
-      epochs: the number of passes over all files.
-      shuffle: the number of rows of the shuffle buffer; 0: no shuffling.
-      seed: the seed of the shuffling.
+    `compression` is "", "GZIP" or "ZLIB", in either case; "" also reads files
+    that begin as gzip does.
 
     Raises:
       DataError: a file does not exist, or no record has a column.
@@ -217,16 +208,10 @@ def tfrecord(
     def chunks() -> Iterator[dict[str, Any]]:
         for path in paths:
             for first, chunk in read(path, kinds):
-                yield {
-                    name: arrays.fit(
-                        chunk[name], kind, path, name, "record", first
-                    )
-                    for name, kind in kinds.items()
-                }
+                yield arrays.fit(chunk, kinds, path, "record", first)
 
-    specs = {name: kind.spec() for name, kind in kinds.items()}
     return arrays.batches(
-        chunks, specs, batch_size, label, epochs, shuffle, seed
+        chunks, arrays.specs(kinds), batch_size, label, epochs, shuffle, seed
     )
 
 
@@ -259,69 +244,46 @@ def _kinds(columns: Columns, label: str | None) -> dict[str, Kind]:
     return kinds
 
 
-def _layout(
-    path: str, delimiter: str, kinds: Mapping[str, Kind]
-) -> tables.Layout:
-    head = tables.read_head(path, is_quoted=True)
-    names, layout = tables.header(head, path, delimiter)
-    tables.check_names(names, kinds, path, 1)
-    return dataclasses.replace(layout, is_quoted=True)
-
-
 def _parquet_file(path: str) -> Any:
     reader = importlib.import_module("pyarrow.parquet")
-    try:
-        return reader.ParquetFile(path)
-    except Exception as error:  # pyarrow has its own errors.
-        raise DataError(
-            f"cannot be read as a Parquet file: {error}", path=path
-        ) from error
+    with tables.naming(path, "cannot be read as a Parquet file"):
+        # Otherwise a row group is in memory as a whole.
+        return reader.ParquetFile(path, pre_buffer=False, buffer_size=1 << 16)
 
 
 def _parquet_chunks(
-    file: Any, path: str, kinds: Mapping[str, Kind]
+    path: str, kinds: Mapping[str, Kind]
 ) -> Iterator[dict[str, Any]]:
-    batches = file.iter_batches(_PARQUET_ROWS, columns=list(kinds))
     row = 1
-    while True:
-        try:
-            batch = next(batches, None)
-        except Exception as error:  # pyarrow has its own errors.
-            raise DataError(
-                f"cannot be read from row {row} on: {error}", path=path
-            ) from error
-        if batch is None:
-            return
-        yield {
-            name: arrays.fit(
-                arrays.from_arrow(batch.column(name), kind),
-                kind,
-                path,
-                name,
-                "row",
-                row,
-            )
-            for name, kind in kinds.items()
-        }
-        row += batch.num_rows
+    with _parquet_file(path) as file:
+        batches = file.iter_batches(
+            _PARQUET_ROWS, columns=list(kinds), use_threads=False
+        )
+        while True:
+            with tables.naming(path, f"cannot be read from row {row} on"):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            found = {
+                name: arrays.from_arrow(batch.column(name), kind)
+                for name, kind in kinds.items()
+            }
+            yield arrays.fit(found, kinds, path, "row", row)
+            row += batch.num_rows
 
 
 def _check_type(path: str, name: str, given: Any, kind: Kind) -> None:
     """Refuses a column whose type is not what is requested."""
-    form = _form(given)
-    is_bag = kind.separator is not None
+    form, is_bag = _form(given), kind.separator is not None
+    wanted = "text" if kind.dtype == "string" else "number"
     if form == "list" and is_bag:
         form = _form(getattr(given, "storage_type", given).value_type)
     elif form == "list" or (is_bag and form != "null"):
-        advice = "it is not a Bag" if is_bag else "name it as a Bag"
-        raise DataError(f"column {name!r} is of {given}: {advice}", path=path)
-    if form not in ("null", "text" if kind.dtype == "string" else "number"):
-        what = f"column {name!r} is of {given}, but {kind.dtype} is requested"
-        if form not in ("number", "text"):
-            what += (
-                "; numbers, texts and lists of them are read: write it as one"
-            )
-        raise DataError(what, path=path)
+        wanted = "it is not a Bag" if is_bag else "name it as a Bag"
+    if form not in ("null", wanted):
+        if wanted in ("text", "number"):
+            wanted = f"{kind.dtype} is requested; numbers, texts and lists of them are read"
+        raise DataError(f"column {name!r} is of {given}: {wanted}", path=path)
 
 
 def _form(given: Any) -> str:
@@ -349,48 +311,30 @@ def _records(
     first, size = 1, 0
     records = iter(tf.data.TFRecordDataset(path, compression).batch(_RECORDS))
     while True:
-        try:
+        what = f"record {first} or one after it is cut off or damaged"
+        with tables.naming(path, what):
             batch = next(records, None)
-        except tf.errors.OpError as error:
-            raise DataError(
-                f"record {first} or one after it is cut off or damaged: "
-                f"{error.message}",
-                path=path,
-            ) from None
         if batch is None:
             break
         try:
             parsed = tf.io.parse_example(batch, features)
         except tf.errors.OpError:
             for number, record in enumerate(batch, first):
-                _check_record(record, features, path, number)
+                with tables.naming(path, f"record {number}"):
+                    tf.io.parse_example(record[tf.newaxis], features)
             raise
-        yield (
-            first,
-            {
-                name: Lists(value.values.numpy(), value.row_lengths().numpy())
-                for name, value in parsed.items()
-            },
-        )
+        chunk = {
+            name: Lists(value.values.numpy(), value.row_lengths().numpy())
+            for name, value in parsed.items()
+        }
+        yield first, chunk
         first += len(batch)
         lengths = tf.cast(tf.strings.length(batch), tf.int64)
         size += int(tf.reduce_sum(lengths)) + 16 * len(batch)
-    if compression == "GZIP":
-        tables.check_gzip(path, size)
-    elif not compression and tf.io.gfile.stat(path).length != size:
+    if compression != "ZLIB":
         # TensorFlow passes over less than the head of a record.
-        raise DataError(f"record {first} is cut off", path=path)
-
-
-def _check_record(
-    record: tf.Tensor, features: Any, path: str, number: int
-) -> None:
-    try:
-        tf.io.parse_example(record[tf.newaxis], features)
-    except tf.errors.OpError as error:
-        raise DataError(
-            f"record {number}: {error.message}", path=path
-        ) from None
+        with tables.naming(path, f"record {first} is cut off or damaged"):
+            tables.check_size(path, size)
 
 
 def _compression(path: str) -> str:

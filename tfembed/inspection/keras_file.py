@@ -105,23 +105,16 @@ def check_archive(path: pathlib.Path) -> None:
     except _DAMAGES as error:
         raise _damaged(path, error) from None
     if damaged is not None:
-        raise _wrong_checksum(path, damaged)
+        raise errors.CheckpointError(
+            f"'{path}' is damaged: the checksum of '{damaged}' is wrong."
+        )
 
 
 def _damaged(path: pathlib.Path, error: Exception) -> errors.CheckpointError:
     """Puts the error of a reader of archives into words."""
     if isinstance(error, errors.CheckpointError):
         return error
-    member = re.fullmatch(r"Bad CRC-32 for file '(.*)'", str(error))
-    if member:
-        return _wrong_checksum(path, member[1])
     return errors.CheckpointError(f"'{path}' is damaged or cut off: {error}.")
-
-
-def _wrong_checksum(path: pathlib.Path, member: str) -> errors.CheckpointError:
-    return errors.CheckpointError(
-        f"'{path}' is damaged: the checksum of '{member}' is wrong."
-    )
 
 
 def in_hdf5(path: pathlib.Path) -> list[LayerBundle]:
