@@ -149,6 +149,18 @@ class TrainableRowsOp : public OpKernel {
   }
 };
 
+class TableTokenOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    Tensor* token = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &token));
+    token->scalar<float>()() = 0;
+  }
+};
+
+TFEMBED_KERNEL(TableToken, TableTokenOp);
 TFEMBED_KERNEL(TrainableRows, TrainableRowsOp);
 TFEMBED_KERNEL(TrainableRowsOf, TrainableRowsOp);
 

@@ -535,6 +535,21 @@ Does the same as TrainableRows with a variable's value, of any dtype, as `anchor
 So the gradient goes to that variable, which freezing can turn into a constant.
 )doc");
 
+absl::Status TableTokenShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  context->set_output(0, context->Scalar());
+  return absl::OkStatus();
+}
+
+REGISTER_OP("Tfembed>TableToken")
+    .Input("table: resource")
+    .Output("token: float")
+    .SetShapeFn(WithinMemory(TableTokenShape))
+    .Doc(R"doc(
+Makes a number, 0, that stands for a table of another process in TrainableRowsOf,
+whose rows need not go there. Slices as its gradient go on to `table`.
+)doc");
+
 absl::Status ExchangeLookupShape(InferenceContext* context) {
   ShapeHandle shard;
   ShapeHandle ids;

@@ -8,7 +8,11 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from tfembed.ops.gradients import shrink_factor, with_finite_rows
+from tfembed.ops.gradients import (
+    refuse_nonfinite,
+    shrink_factor,
+    with_finite_rows,
+)
 
 __all__ = [
     "GradientClipping",
@@ -77,13 +81,7 @@ def usable_sums(
         keep = tf.where(is_finite)[:, 0]
         keys, values = tf.gather(keys, keep), tf.gather(values, keep)
     elif nonfinite == "refuse":
-        check = tf.debugging.assert_equal(
-            count,
-            tf.constant(0, tf.int64),
-            f"The summed gradient of a key of table '{table}' is not finite, and "
-            "nonfinite='refuse'; nothing was changed",
-        )
-        with tf.control_dependencies([] if check is None else [check]):
+        with tf.control_dependencies(refuse_nonfinite(values, table)):
             keys, values = tf.identity(keys), tf.identity(values)
     return tf.IndexedSlices(values, keys), count
 
@@ -100,13 +98,12 @@ def insert_drawn(
     Returns:
       The operations that must run before the update.
     """
-    sums = [
-        (usable_sums(slices, nonfinite, params.name)[0], params)
-        for slices, params in sum_by_key(gradients)
-    ]
-    # If one sum is refused, no key is inserted.
-    with tf.control_dependencies([slices.values for slices, _ in sums]):
-        return insert_missing(sums)
+    return insert_missing(
+        [
+            (usable_sums(slices, nonfinite, params.name)[0], params)
+            for slices, params in sum_by_key(gradients)
+        ]
+    )
 
 
 def insert_missing(sums: Sequence[TableGradient]) -> list[tf.Operation]:

@@ -58,7 +58,9 @@ _PART_BITS = 16  # The bits of a key per float32: exact, and never a NaN.
 _MARK = 29533.0  # Another number means that the gradient was changed.
 
 
-def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+def trainable_rows(
+    anchor: Any, keys: tf.Tensor, rows: tf.Tensor, *, is_remote: bool = False
+) -> tf.Tensor:
     """Returns `rows` unchanged, with a gradient for `anchor`.
 
     Args:
@@ -70,6 +72,9 @@ def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         so that freezing converts it to a constant.
       keys: int64, int32 or string [...].
       rows: float32 [..., dim], the rows of `keys`.
+      is_remote: whether another process has the table. Then a token of it takes
+        the place of the handle: an op that took that would run there, and the
+        rows would go there and back.
 
     Returns:
       `rows`. Its gradient with respect to `anchor` is
@@ -85,6 +90,9 @@ def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     source = getattr(anchor, "read_variable", None)
     if source is not None:
         return module.tfembed_trainable_rows_of(source.read_value(), keys, rows)
+    if is_remote:
+        token = module.tfembed_table_token(handle)
+        return module.tfembed_trainable_rows_of(token, keys, rows)
     return module.tfembed_trainable_rows(handle, keys, rows)
 
 
@@ -210,6 +218,25 @@ def with_finite_rows(sums: tf.Tensor) -> tf.Tensor:
     return tf.where(is_finite, sums, tf.zeros_like(sums))
 
 
+def refuse_nonfinite(sums: tf.Tensor, table: str) -> list[tf.Operation]:
+    """Refuses sums [n, dim] of a table's gradients with a NaN or an infinity.
+
+    Returns:
+      The operations that whatever changes rows must wait for.
+
+    Raises:
+      tf.errors.InvalidArgumentError: at once in eager mode, else when the
+        operations run.
+    """
+    check = tf.debugging.assert_equal(
+        tf.reduce_all(tf.math.is_finite(sums)),
+        True,
+        f"The summed gradient of a key of table '{table}' is not finite, and "
+        "nonfinite='refuse'; nothing was changed",
+    )
+    return [] if check is None else [check]
+
+
 def shrink_factor(gradients: Sequence[tf.Tensor], limit: float) -> tf.Tensor:
     """Returns limit / norm if the norm of all gradients is above it, else 1.
 
@@ -232,7 +259,8 @@ def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
         raise errors.UnsupportedError(_VECTORIZED)
     _check_branch(op, [op.inputs[0]], [op.inputs[1]])
     _check_calls(op, _check_called_rows)
-    if op.type.endswith("RowsOf"):
+    is_token = op.inputs[0].shape.rank == 0
+    if op.type.endswith("RowsOf") and not is_token:
         _check_shadow()
         _check_calls(op, _check_shadow)
     shape = op.inputs[1].shape
@@ -252,10 +280,20 @@ def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
     return [tf.IndexedSlices(values, keys, shape), None, gradient]
 
 
+@tf.RegisterGradient("Tfembed>TableToken")
+def _table_token_gradient(
+    op: Any, gradient: tf.IndexedSlices
+) -> tf.IndexedSlices:
+    values, keys = gradient.values, gradient.indices
+    shape = _dense_shape(op, op.inputs[0], values)
+    return tf.IndexedSlices(values, keys, shape)
+
+
 # Rows have gradients only by `trainable_rows`.
 tf.no_gradient("Tfembed>TableLookup")
 # It is read-only for its anchor, so that lookups need not wait for one another.
 private.register_read_only("Tfembed>TrainableRows")
+private.register_read_only("Tfembed>TableToken")
 
 
 @tf.RegisterGradient("Tfembed>GroupedLookup")

@@ -14,7 +14,11 @@ from tfembed import checks, errors, optimizers
 from tfembed.initializers import known_fan_in, table_initializer
 from tfembed.ops import check_forward_mode, grouped, private
 from tfembed.ops import table as table_ops
-from tfembed.ops.gradients import shrink_factor, with_finite_rows
+from tfembed.ops.gradients import (
+    refuse_nonfinite,
+    shrink_factor,
+    with_finite_rows,
+)
 from tfembed.ops.private import number_tensor
 from tfembed.optimizers.interface import is_schedule
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
@@ -682,8 +686,7 @@ class HashTable(ShardedTable):
             the optimizer's learning rate is None or a schedule and no
             `learning_rate` is given.
           tf.errors.InvalidArgumentError: shapes that do not fit, or a gradient
-            that is refused. Nothing is changed, on its device where the table
-            has several.
+            that is refused. Nothing is changed.
         """
         optimizer = self._optimizer  # Another thread may detach it.
         if optimizer is None:
@@ -716,12 +719,16 @@ class HashTable(ShardedTable):
         )
         keys, rows = self._keys_and_rows(keys, gradients, tf.float32)
         rows = self._of_known_width(keys, rows)
-        if limits := [x for x in _norm_limits(optimizer) if x]:
-            # The table is alone in this step, so both norms are over its rows.
+        limits = [x for x in _norm_limits(optimizer) if x]
+        checks = self.lay_out_slots()
+        if limits or len(by_device(self.handles)) > 1:
             distinct, positions = tf.unique(tf.reshape(keys, [-1]))
             sums = tf.math.unsorted_segment_sum(
                 tf.reshape(rows, [-1, self.dim]), positions, tf.size(distinct)
             )
+            checks += self.check_step(distinct, sums, nonfinite)
+        if limits:
+            # The table is alone in this step, so both norms are over its rows.
             rows *= shrink_factor([with_finite_rows(sums)], limits[0])
         parts = self.partition(keys)
         features = [
@@ -730,7 +737,7 @@ class HashTable(ShardedTable):
         ]
         summands = parts.split(rows)
         handles = self.handles
-        with tf.control_dependencies(self.lay_out_slots()):
+        with tf.control_dependencies(checks):
             counts = [
                 grouped.grouped_update(
                     [handles[i] for i in together],
@@ -884,6 +891,24 @@ class HashTable(ShardedTable):
         if expiry is not None and expiry.at_checkpoints and not is_export:
             self.expire(expiry.limit)
         return is_export
+
+    def check_step(
+        self, keys: tf.Tensor, sums: tf.Tensor, nonfinite: str
+    ) -> list[tf.Operation]:
+        """Refuses what an update would, before any of several ops changes rows.
+
+        Args:
+          keys: the distinct keys of the step, [n].
+          sums: their summed gradients, [n, dim].
+          nonfinite: as for `apply_gradients`.
+
+        Returns and raises the same as `check_bounds`; also for sums that are
+        not finite, with "refuse".
+        """
+        room = self.check_room(keys)
+        if nonfinite != "refuse":
+            return room
+        return [*room, *refuse_nonfinite(sums, self.name)]
 
     def check_room(self, keys: tf.Tensor) -> list[tf.Operation]:
         """Refuses keys [n] that exceed a bound, before any table is changed.

@@ -19,6 +19,7 @@ from tfembed.initializers import RowInitializer
 from tfembed.ops import private
 from tfembed.ops import table as table_ops
 from tfembed.ops.private import track
+from tfembed.tables.arguments import host_device
 from tfembed.tables.key_access import KeyAccess
 from tfembed.tables.partition import KeyPartition, Partitioner, shard_of
 
@@ -306,6 +307,11 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
         return self._shards[0].resource_handle
 
     @property
+    def is_remote(self) -> bool:
+        """Whether shard 0 lies in a named process, as those of clusters are."""
+        return host_device(self.handle.device)[0] != "localhost"
+
+    @property
     def handles(self) -> list[tf.Tensor]:
         """The resource handle of each shard.
 
@@ -452,8 +458,8 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
     def _is_at_hand(self) -> bool:
         if not tf.executing_eagerly() or self._shards[0].is_in_graph:
             return False
-        devices = [tf.DeviceSpec.from_string(h.device) for h in self.handles]
-        return all(one.job in (None, "localhost") for one in devices)
+        places = [host_device(handle.device) for handle in self.handles]
+        return all(job == "localhost" for job, *_ in places)
 
     @abc.abstractmethod
     def _held_in_words(self) -> str:

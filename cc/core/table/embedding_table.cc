@@ -261,8 +261,8 @@ absl::Status EmbeddingTable::DropSlots() {
 absl::Status EmbeddingTable::CheckDrops(uint32_t drops) const {
   if (drops_ == drops) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      "The slots of the table were dropped while an update began; nothing was "
-      "changed. Attach an optimizer, and update again.");
+      "The slots of the table were dropped while an update began, which did "
+      "not change it. Attach an optimizer, and update again.");
 }
 
 uint64_t EmbeddingTable::seed() const {

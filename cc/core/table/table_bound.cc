@@ -68,7 +68,7 @@ absl::Status EmbeddingTable::Bound::Pin(absl::Span<const int64_t> keys,
 absl::Status EmbeddingTable::NoMemoryToPin(int64_t keys) {
   return absl::ResourceExhaustedError(
       absl::StrCat("No memory to choose which keys leave for a batch of ", keys,
-                   " keys; nothing was changed. Split it."));
+                   " keys; none of them was written. Split it."));
 }
 
 absl::Status EmbeddingTable::Bound::TryPin(absl::Span<const int64_t> keys,
@@ -80,7 +80,8 @@ absl::Status EmbeddingTable::Bound::TryPin(absl::Span<const int64_t> keys,
         " distinct keys of a table shard that "
         "holds at most ",
         table_.max_size_,
-        "; nothing was changed. Use smaller batches or a larger `max_size`."));
+        "; the shard was not changed. Use smaller batches or a larger "
+        "`max_size`."));
   }
   pinned_ = std::move(distinct);
   hold_ = std::unique_lock<SharedMutex>(table_.batches_);

@@ -34,7 +34,7 @@ constexpr int64_t kParallelFrom = 1024;
 absl::Status NoMemoryToCount(int64_t keys) {
   return absl::ResourceExhaustedError(
       absl::StrCat("No memory to note which rows a batch of ", keys,
-                   " keys writes; nothing was changed. Split it."));
+                   " keys writes; none of them was written. Split it."));
 }
 
 Executor* ForBatch(int64_t keys, Executor* executor) {
@@ -547,7 +547,7 @@ absl::Status EmbeddingTable::ReserveMissing(
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
         absl::StrCat("No memory to count the new ones among ", group.size,
-                     " keys of a batch; nothing was changed. Split it."));
+                     " keys of a batch; none of them was written. Split it."));
   }
   const int64_t places = std::max<int64_t>(0, new_keys - leaving);
   *fresh_rows = stripe->CountFreshRows(places);

@@ -96,3 +96,58 @@ def test_a_table_of_several_servers_is_trained_by_hand(servers, optimizer):
     assert found[0][0] == found[1][0] == [1, 1]
     np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-6)
     assert (found[0][1][:5] != 1).all()
+
+
+IDS = np.array([[1, 2, 3], [2, 2, 0], [7, 0, 0]])
+LOOKUPS = {
+    "unique": lambda v: de.embedding_lookup_unique(v, IDS),
+    "sparse": lambda v: de.embedding_lookup_sparse(
+        v, tf.sparse.from_dense(tf.constant(IDS, tf.int64)), None
+    ),
+    "gathered": lambda v: tf.gather(de.embedding_lookup(v, IDS), [0, 2, 2]),
+    "wrapper": lambda v: de.embedding_lookup(v, IDS, return_trainable=True)[0],
+}
+
+
+# Rows are trained where they are used: the op that their gradient passes through
+# does not go to the first server, to which TensorFlow's gradients could not
+# follow, and through which all rows went. Looked at too: functions that a
+# coordinator schedules; estimators' tables, which have sums made by the servers.
+def test_every_lookup_is_trained_on_the_worker(servers):
+    found = []
+    for setter, target in ((servers.setter(), servers.target), (None, "")):
+        with (
+            tf.Graph().as_default(),
+            v1.device(setter),
+            v1.Session(target) as session,
+        ):
+            tables = {
+                name: de.get_variable(f"by {name}", dim=2, initializer=0.5)
+                for name in LOOKUPS
+            }
+            losses = [
+                tf.reduce_sum(LOOKUPS[name](v) ** 2)
+                for name, v in tables.items()
+            ]
+            optimizer = de.DynamicEmbeddingOptimizer(
+                v1.train.AdagradOptimizer(0.1)
+            )
+            step = optimizer.minimize(tf.add_n(losses))
+            start(session)
+            ran = v1.RunMetadata()
+            session.run(
+                step,
+                options=v1.RunOptions(output_partition_graphs=True),
+                run_metadata=ran,
+            )
+            session.run(step)
+            found.append(session.run(losses))
+        places = {
+            tf.DeviceSpec.from_string(node.device).job
+            for graph in ran.partition_graphs
+            for node in graph.node
+            if node.op.startswith("Tfembed>TrainableRows")
+        }
+        assert places == {"worker" if target else "localhost"}
+
+    np.testing.assert_allclose(*found, rtol=1e-6)

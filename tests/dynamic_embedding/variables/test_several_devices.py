@@ -7,8 +7,9 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
+from tests.dynamic_embedding import seeded_variables
 from tests.dynamic_embedding.graph_programs import graph_and_session
-from tfembed import errors, optimizers
+from tfembed import errors, optimizers, policies
 
 KEYS = tf.range(6, dtype=tf.int64)
 
@@ -116,3 +117,95 @@ def test_a_graphs_checkpoint_takes_several_devices(tmp_path):
         session.run(v.clear())
         checkpoint.restore(path).assert_consumed().run_restore_ops()
         assert session.run(v.size()) == 6
+
+
+def _by_optimizer(v, loss, nonfinite):
+    optimizer = de.DynamicEmbeddingOptimizer(
+        optimizers.SGD(0.5), nonfinite=nonfinite
+    )
+    return lambda: optimizer.minimize(loss, [v])
+
+
+def _by_hand(v, loss, nonfinite):
+    v.table.attach(optimizers.SGD(0.5))
+
+    def step():
+        with tf.GradientTape() as tape:
+            value = loss()
+        slices = tape.gradient(value, v)
+        v.table.apply_gradients(
+            slices.indices, slices.values, nonfinite=nonfinite
+        )
+
+    return step
+
+
+# A step that is refused changes no row, whatever device would refuse it: one op
+# for each device sees its own rows alone. Looked at too: an optimizer's own
+# update, writes by key, which check before all shards; a table whose rows a
+# Python function draws, which were inserted while another table refused.
+@pytest.mark.parametrize("step_of", [_by_optimizer, _by_hand])
+@pytest.mark.parametrize("in_function", [False, True])
+def test_a_gradient_that_one_device_refuses_changes_no_row(
+    step_of, in_function
+):
+    v = variable(name=f"refused {step_of.__name__} {in_function}")
+    before = content(v)
+    scales = tf.constant([[1.0], [float("inf")], [1.0]])
+    run = tf.function if in_function else lambda function: function
+
+    def loss():
+        rows = de.embedding_lookup(v, KEYS[:3], name="l")
+        return tf.reduce_sum(rows * scales)
+
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="refuse.*nothing was changed"
+    ):
+        run(step_of(v, loss, "refuse"))()
+
+    assert content(v) == before
+    run(step_of(v, loss, "skip"))()
+    assert content(v)[0] == [before[0][0] - 0.5, before[0][1] - 0.5]
+
+
+@pytest.mark.parametrize("step_of", [_by_optimizer, _by_hand])
+def test_a_batch_that_one_device_cannot_hold_changes_no_row(step_of):
+    v = de.Variable(
+        dim=1,
+        name=f"bound {step_of.__name__}",
+        devices=["/CPU:0", "/CPU:1"],
+        initializer=1.0,
+        max_size=4,
+        eviction=policies.LeastRecent(),
+    )
+    ids = tf.constant([0, 1, 3, 5], tf.int64)
+    step = step_of(
+        v,
+        lambda: tf.reduce_sum(de.embedding_lookup(v, ids, name="l")),
+        "skip",
+    )
+
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="nothing was chan"
+    ):
+        step()
+
+    assert v.size() == 0
+
+
+def test_no_row_is_drawn_by_a_step_that_another_table_refuses():
+    drawn = seeded_variables.variable()
+    plain = de.Variable(dim=drawn.dim, name="plain", initializer=1.0)
+    optimizer = de.DynamicEmbeddingOptimizer(
+        optimizers.SGD(0.5), nonfinite="refuse"
+    )
+    keys = tf.constant([5], tf.int64)
+    pairs = [
+        (tf.IndexedSlices(tf.fill([1, v.dim], number), keys), v)
+        for v, number in ((drawn, 1.0), (plain, float("nan")))
+    ]
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="'plain'"):
+        optimizer.apply_gradients(pairs)
+
+    assert drawn.size() == plain.size() == 0

@@ -78,8 +78,9 @@ def watch(
     wide = dtype == tf.float64
     watched = tf.zeros_like(rows) if wide else rows
     watched = tf.cast(watched, tf.float32)
+    is_remote = getattr(params, "params", params).table.is_remote
     for anchor in anchors:
-        watched = trainable_rows(anchor, ids, watched)
+        watched = trainable_rows(anchor, ids, watched, is_remote=is_remote)
     watched = tf.cast(watched, dtype)
     return rows + watched if wide else watched
 

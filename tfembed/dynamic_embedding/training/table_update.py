@@ -41,8 +41,8 @@ def update_tables(
     """Applies `rule` once to each distinct key of each variable.
 
     Gradients of one key, in one entry or several, are summed first. All shards
-    of one device are updated by one op call, so that a refused gradient leaves
-    every table there as it was.
+    of one device are updated by one op call. A gradient or a batch that is
+    refused leaves every table as it was, on any device.
 
     Args:
       gradients: the gradients by key; a variable may come several times.
@@ -61,8 +61,18 @@ def update_tables(
             update = updates.setdefault(host_device(device), _Update())
             update.add(params, shard, keys, values)
     drawn = [pair for pair in gradients if pair[1].table.is_drawn]
-    inserted = insert_drawn(drawn, nonfinite) if drawn else []
-    with tf.control_dependencies(inserted):
+    checks: list[tf.Operation] = []
+    if drawn or len(updates) > 1:  # An op refuses before it changes anything.
+        checks = [
+            check
+            for sums, params in sum_by_key(gradients)
+            for check in params.table.check_step(
+                sums.indices, sums.values, nonfinite
+            )
+        ]
+    with tf.control_dependencies(checks):
+        inserted = insert_drawn(drawn, nonfinite) if drawn else []
+    with tf.control_dependencies([*checks, *inserted]):
         counts = [
             tf.reduce_sum(
                 ops.grouped_update(
@@ -208,7 +218,6 @@ def update_rows(
         check
         for slices, params in sums
         for check in params.table.check_room(slices.indices)
-        if check is not None
     ]
     usable = [usable_sums(s, nonfinite, params.name) for s, params in sums]
     count = tf.zeros([], tf.int64)
