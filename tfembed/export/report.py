@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from tfembed import units
 from tfembed.export.check import OutputReport
+from tfembed.export.oldest_tensorflow import OLDEST
 
 __all__ = ["Report", "TableReport"]
 
@@ -69,8 +70,8 @@ class Report:
         lines = [
             f"{self.target}: {units.counted(len(self.tables), 'table')}, "
             f"{rows:,} rows, {units.as_bytes(self.target_bytes)} ({self.source}: "
-            f"{units.as_bytes(self.source_bytes)}). Runs on TensorFlow without "
-            "tfembed."
+            f"{units.as_bytes(self.source_bytes)}). Runs on TensorFlow "
+            f"{OLDEST} and later, without tfembed."
         ]
         cells: list[tuple[str, ...]] = [
             ("table", "rows", "keys", "a row", "largest error", "rms")

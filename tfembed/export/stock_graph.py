@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.export.oldest_tensorflow import drop_hints, obstacle_of_node
 from tfembed.export.stock_lookup import Feature, StockTable, grouped_lookup
 from tfembed.export.table_origins import TableOrigins, functions_of
 
@@ -140,6 +141,27 @@ class StockGraph:
         for node in self._graph.node:
             if node.name in self._tensors:
                 _become_variable(node, self._tensors[node.name])
+        self._hold_against_oldest()
+
+    def _hold_against_oldest(self) -> None:
+        """Checks all nodes of the graph, those of functions made here too.
+
+        Raises:
+          tfembed.errors.UnsupportedError: the oldest TensorFlow that serves
+            the model lacks an op.
+        """
+        parts = {"the graph": self._graph.node} | {
+            function.signature.name: function.node_def
+            for function in self._graph.library.function
+        }
+        for name, nodes in parts.items():
+            for node in nodes:
+                if problem := obstacle_of_node(node):
+                    raise errors.UnsupportedError(
+                        f"'{name}' cannot be served by TensorFlow's ops: "
+                        f"{problem}."
+                    )
+                drop_hints(node)
 
     def _leave_dealing_out(self, function: Any) -> None:
         """Leaves out what deals rows to shards in a function that restores.
@@ -206,7 +228,7 @@ class StockGraph:
         self, node: Any, known: Mapping[str, frozenset[str]]
     ) -> str | None:
         if not node.op.startswith(OURS):
-            return None
+            return obstacle_of_node(node)
         if node.op not in CONVERTED:
             return f"which has the op {node.op}"
         if node.op not in _WITH_TABLES:

@@ -56,7 +56,7 @@ def to_stock(
 
     The new model has the same signatures, and gives the same outputs bit for
     bit, also for ids that have no row. It loads in every program that loads
-    SavedModels; tfembed need not be there. Nothing is traced again: ops of
+    SavedModels with TensorFlow 2.13 or later; tfembed need not be there. Nothing is traced again: ops of
     tfembed become calls of functions of TensorFlow's ops, and each table one
     uint8 variable. Tables are read from the files; none is made.
 
@@ -89,8 +89,8 @@ def to_stock(
 
     Raises:
       tfembed.errors.UnsupportedError: a signature has an op without a form in
-        TensorFlow's ops, because it trains or counts for instance; the text
-        names it. Or the outputs for `check` differ by more than rounding,
+        TensorFlow's ops from 2.13 on, because it trains, counts or runs Python
+        for instance; the text names it. Or the outputs for `check` differ by more than rounding,
         where `rows` is "as_trained".
       tfembed.errors.CheckpointError: `source` is no SavedModel, or damaged.
       tfembed.errors.ArgumentError: `target` is there already or cannot be
