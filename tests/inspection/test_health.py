@@ -349,13 +349,16 @@ def test_a_key_is_one_short_line_of_the_text():
 
 def test_the_answer_is_text_html_and_json():
     keys = tfembed.HashTable(1, name="<b>", key_dtype=tf.string)
-    keys.upsert(tf.constant(["<i>", b"\xff"]), [[1.0], [2.0]])
+    # Neither is shown as the other.
+    texts = tf.constant(["<i>", b"\xff", rb"\xff"])
+    keys.upsert(texts, [[1.0], [2.0], [3.0]])
     health = tfembed.health(keys)
 
     lines = str(health).splitlines()
-    assert lines[0].startswith("1 table, 2 rows, ")
+    assert lines[0].startswith("1 table, 3 rows, ")
     assert lines[2].startswith("<b>    string -> float32 [1]")
-    assert "Hottest keys of <b>, by norm: \\xff (2), <i> (1)" in lines
+    hottest = "\\xff (3), b'\\xff' (2), <i> (1)"
+    assert f"Hottest keys of <b>, by norm: {hottest}" in lines
     page = health._repr_html_()
     assert frames.wide_elements(page) == [("table", True)] * 3
     assert '<th style="' in page
@@ -364,7 +367,7 @@ def test_the_answer_is_text_html_and_json():
     assert "<i>" not in page
     assert "<b>, by" not in page
     told = json.loads(json.dumps(health.to_dict()))["<b>"]
-    assert told["hottest"] == [["\\xff", 2.0], ["<i>", 1.0]]
+    assert told["hottest"] == [["\\xff", 3], ["b'\\xff'", 2], ["<i>", 1]]
     assert told["total_bytes"] == sum(told["bytes"].values())
 
 

@@ -128,12 +128,19 @@ def test_a_path_that_cannot_be_written_is_one_line(
     assert err.count("\n") == 1 and err.startswith("tfembed: ")
 
 
-def test_keys_that_are_no_text_stay_apart(tmp_path):
+def test_keys_that_are_no_text_stay_apart(capsys, tmp_path):
     table = tfembed.HashTable(1, name="t", key_dtype=tf.string)
     table.upsert(tf.constant([b"\xff", rb"\xff"]), [[1.0], [2.0]])
-    saved = open_saved(saved_files.save(tmp_path / "ckpt", t=table))["t"]
+    prefix = saved_files.save(tmp_path / "ckpt", t=table)
+    saved = open_saved(prefix)["t"]
 
     table_exports.export(saved, f"{tmp_path}/p/")
+    assert command.main(["inspect", str(prefix), "--top", "norm"]) == 0
+    out, _ = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines()[2:]] == [
+        r"'\\xff'",
+        r"b'\xff'",
+    ]
     with pytest.raises(errors.UnsupportedError, match="not UTF-8.*parquet"):
         table_exports.export(saved, tmp_path / "t.csv")
 

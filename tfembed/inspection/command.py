@@ -19,7 +19,12 @@ import numpy as np
 from tfembed import _build_info, errors
 from tfembed.inspection import answers, ranking, table_exports
 from tfembed.inspection.answers import Answer, as_json
-from tfembed.inspection.printed_text import as_time, printable, shortened
+from tfembed.inspection.printed_text import (
+    as_time,
+    key_text,
+    printable,
+    shortened,
+)
 from tfembed.inspection.reading_progress import ReadingProgress
 from tfembed.inspection.row_pairs import RowDtypes
 from tfembed.inspection.saved_table import Key
@@ -426,7 +431,8 @@ def _show_keys(path: str, keys: Answer) -> None:
 def _label(key: Key) -> str:
     if isinstance(key, int):
         return str(key)
-    return repr(key.decode("utf-8", "backslashreplace"))
+    text = key_text(key)
+    return text if text == repr(key) else repr(text)
 
 
 def _short_label(key: Key) -> str:

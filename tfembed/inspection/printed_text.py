@@ -5,7 +5,14 @@ from __future__ import annotations
 import datetime
 import html
 
-__all__ = ["as_time", "markup", "printable", "printable_key", "shortened"]
+__all__ = [
+    "as_time",
+    "key_text",
+    "markup",
+    "printable",
+    "printable_key",
+    "shortened",
+]
 
 _MOST_CHARACTERS = 60
 
@@ -38,12 +45,15 @@ def shortened(text: str) -> str:
     return f"{text[: _MOST_CHARACTERS - 3]}..."
 
 
-def printable_key(key: int | str | bytes) -> str:
-    r"""Returns a key as a short line; `''` for the empty key.
+def key_text(key: bytes) -> str:
+    r"""Returns the text of a key; `b'\xff'` of bytes that are not UTF-8."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return repr(key)
 
-    Args:
-      key: an integer or a text; bytes that are not UTF-8 are shown as `\xff`.
-    """
-    if isinstance(key, bytes):
-        key = key.decode("utf-8", "backslashreplace")
-    return shortened(printable(str(key))) or "''"
+
+def printable_key(key: int | str | bytes) -> str:
+    """Returns a key as a short line; `''` for the empty key."""
+    text = key_text(key) if isinstance(key, bytes) else str(key)
+    return shortened(printable(text)) or "''"

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed.inspection.found_tables import FoundTable
+from tfembed.inspection.printed_text import key_text
 from tfembed.ops import table as table_ops
 from tfembed.tables import HashTable
 from tfembed.tables.table_stats import TableStats
@@ -306,9 +307,7 @@ def largest(numbers: Any, most: int) -> Any:
 
 def as_key(key: Any) -> Any:
     """Converts a key to an int or a str, for JSON."""
-    if isinstance(key, bytes):
-        return key.decode("utf-8", "backslashreplace")
-    return int(key)
+    return key_text(key) if isinstance(key, bytes) else int(key)
 
 
 def _survey(table: HashTable, sample: int) -> table_ops.TableSurvey:
