@@ -3,7 +3,8 @@
 The kind: a layer whose `call` runs without its `__call__` before it, or whose
 ids another layer prepares. `keras.layers.Embedding` is the oracle of all cases.
 Tried too, and right before: Lambda and Wrapper around the layer, a RematScope,
-tf.switch_case, one layer called twice.
+tf.switch_case, one layer called twice; StackedRNNCells, `keras.ops.switch`. Loops
+train in eager mode, and are refused in functions: slices do not add up there.
 """
 
 from __future__ import annotations
@@ -170,6 +171,14 @@ def test_sequential_models_in_each_other_wait_for_ids(make_model):
     np.testing.assert_allclose(
         trained(OURS["Embedding"]()), trained(_stock()), atol=1e-6
     )
+
+
+@pytest.mark.parametrize("ours", OURS)
+def test_a_norm_of_all_rows_is_refused_in_words(ours):
+    wrapped = keras.layers.SpectralNormalization(OURS[ours]())
+
+    with pytest.raises(errors.UnsupportedError, match="found by key"):
+        wrapped(tf.constant([1, 2]))
 
 
 @pytest.mark.parametrize("ours", OURS)

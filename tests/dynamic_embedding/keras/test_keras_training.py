@@ -345,13 +345,22 @@ def test_the_optimizer_counts_steps_once():
     assert int(model.optimizer.iterations) == 3
 
 
-def test_a_sequential_model_without_input_says_what_to_do():
-    # Keras would turn the ids into floats.
-    model = keras.Sequential([layers.Embedding(2, name="no_input")])
-    model.compile(loss="mse")
+@pytest.mark.parametrize("depth", [1, 3])
+def test_sequential_models_without_input_wait_for_ids(depth):
+    layer = layers.Embedding(2, name="no_input", initializer=0.5)
+    model = layer
+    for _ in range(depth):
+        model = keras.Sequential([model])
+    model.compile(
+        de.DynamicEmbeddingOptimizer(keras.optimizers.SGD(1.0)), "mse"
+    )
 
-    with pytest.raises(errors.DtypeError, match=r"keras\.Input"):
-        model.predict(np.array([[1]]), verbose=0)
+    model.fit(np.array([[10**15]]), np.ones([1, 1, 2]), verbose=0)
+
+    found = model.predict(np.array([[10**15], [1]]), verbose=0)
+    np.testing.assert_allclose(found[:, 0], [[1.0] * 2, [0.5] * 2], 1e-6)
+    with pytest.raises(errors.UnsupportedError, match=r"keras\.Input"):
+        layer(keras.Input((1,)))
 
 
 def test_float_ids_of_a_subclassed_model_are_refused_when_it_runs():

@@ -100,9 +100,19 @@ class LayerKeys:
         return stand_in(ids, self.dtype, self._complaint(ids.dtype))
 
     def check(self, dtype: tf.DType) -> None:
-        """Raises DtypeError for a dtype that cannot be the dtype of keys."""
-        if not self._are_keys(dtype):
-            raise errors.DtypeError(self._complaint(dtype))
+        """Checks the dtype of the ids of a model that is being built.
+
+        Raises:
+          tfembed.errors.UnsupportedError: floats. It is a NotImplementedError,
+            so that a Sequential model inside of another waits for ids.
+          tfembed.errors.DtypeError: another dtype that keys cannot have.
+        """
+        if self._are_keys(dtype):
+            return
+        kind = (
+            errors.UnsupportedError if dtype.is_floating else errors.DtypeError
+        )
+        raise kind(self._complaint(dtype))
 
     def _are_keys(self, dtype: tf.DType) -> bool:
         is_integer = dtype.is_integer and self.dtype.is_integer
@@ -112,8 +122,8 @@ class LayerKeys:
         wanted = self.dtype.name
         return (
             f"Ids of layer '{self.layer}' must be {wanted}; got {dtype.name}. "
-            "Begin the model, a Sequential one too, with keras.Input(shape, "
-            f"dtype='{wanted}')."
+            "Begin the model, and each Sequential inside of it, with "
+            f"keras.Input(shape, dtype='{wanted}')."
         )
 
 

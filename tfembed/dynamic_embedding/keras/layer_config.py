@@ -19,6 +19,7 @@ from tfembed.tables.seeded_rows import draws_by_seed
 
 __all__ = [
     "FLOAT_IDS_REFUSED",
+    "NoMatrix",
     "combiner_of",
     "initializer_config",
     "initializer_of",
@@ -32,6 +33,22 @@ __all__ = [
 
 # Whether layers refuse float ids in a trace already, not only when it runs.
 FLOAT_IDS_REFUSED = contextvars.ContextVar("float ids refused", default=False)
+
+
+class NoMatrix:
+    """The attribute `embeddings`, for wrappers that take Keras' own layer."""
+
+    def __get__(self, layer: Any, owner: Any = None) -> Any:
+        """Raises UnsupportedError, which `hasattr` lets through."""
+        if layer is None:
+            return self
+        raise errors.UnsupportedError(
+            f"Layer '{layer.name}' has no matrix `embeddings`, which "
+            "keras.layers.SpectralNormalization, for example, divides by a norm "
+            "of all rows: rows of a table are found by key, and there is no last "
+            "one. Use the layer without that wrapper, or keras.layers.Embedding "
+            "inside of it."
+        )
 
 
 def initializer_config(initializer: Any, dim: int, fan_in: int | None) -> Any:

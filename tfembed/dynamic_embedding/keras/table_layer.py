@@ -139,6 +139,8 @@ class TableLayer(keras.layers.Layer):
     `Embedding` documents the arguments.
     """
 
+    embeddings = layer_config.NoMatrix()
+
     def __init__(
         self,
         embedding_size: int,

@@ -16,6 +16,7 @@ from tfembed import embedding, errors, ops, optimizers
 from tfembed.dynamic_embedding.keras import kept_rows
 from tfembed.dynamic_embedding.keras.host_steps import say_why_not_compiled
 from tfembed.dynamic_embedding.keras.layer_config import (
+    NoMatrix,
     is_below,
     say_not_shared,
 )
@@ -462,6 +463,7 @@ class DistributedEmbedding(TableRows, keras.layers.Layer):
       The errors of `tfembed.TPUEmbedding`.
     """
 
+    embeddings = NoMatrix()
     _shared: _Shared
     _trap: _TrapWeight
     _tables: LayerTables

@@ -104,6 +104,8 @@ class Embedding(TableRows, keras.layers.Layer):
       tfembed.errors.UnsupportedError: an optimizer that cannot train tables.
     """
 
+    embeddings = layer_config.NoMatrix()
+
     def __init__(
         self,
         dim: int | None = None,
