@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from tfembed import errors
+from tfembed.cluster import launcher
 from tfembed.inspection import command
 from tfembed.inspection.answers import as_json
 
@@ -25,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
       The exit status.
     """
-    return command.main(arguments, commands=[_add_export])
+    return command.main(arguments, commands=[_add_export, _add_launch])
 
 
 def _add_export(commands: Any) -> None:
@@ -77,6 +79,67 @@ def _export(options: argparse.Namespace) -> int:
     answer = dataclasses.asdict(report)
     sys.stdout.write(f"{as_json(answer) if options.json else report}\n")
     return 0
+
+
+def _add_launch(commands: Any) -> None:
+    launch = commands.add_parser(
+        "launch",
+        help="run a program as a cluster of processes",
+        description="Starts a program once for each task of a cluster, which it "
+        "learns by TF_CONFIG: workers, and with --servers a chief and parameter "
+        "servers too. Each line of output begins with its task. Once the chief "
+        "has ended, or all workers without one, the others are stopped.",
+    )
+    launch.add_argument("--workers", type=int, default=1, metavar="N")
+    launch.add_argument("--servers", type=int, default=0, metavar="N")
+    launch.add_argument(
+        "--restarts",
+        type=int,
+        default=0,
+        metavar="N",
+        help="how often all tasks are started again after one has died (0)",
+    )
+    launch.add_argument(
+        "--hosts",
+        default="",
+        metavar="HOST:PORT,...",
+        help="the address of each task of a cluster of several machines, the "
+        "chief's first, the servers' last; --task says which is this machine",
+    )
+    launch.add_argument(
+        "--task", type=int, metavar="I", help="the place among --hosts, from 0"
+    )
+    launch.add_argument(
+        "--grace",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long tasks have to end once they are told to (10)",
+    )
+    launch.add_argument("program", help="a .py file, or another program's path")
+    launch.add_argument(
+        "arguments", nargs=argparse.REMAINDER, help="arguments of the program"
+    )
+    launch.set_defaults(run=_launch)
+
+
+def _launch(options: argparse.Namespace) -> int:
+    if options.json:
+        raise errors.ArgumentError(
+            "`--json` shows an answer; `launch` prints the lines of its tasks. "
+            "Leave it out."
+        )
+    return launcher.launch(
+        launcher.Launch(
+            (options.program, *options.arguments),
+            workers=options.workers,
+            servers=options.servers,
+            restarts=options.restarts,
+            hosts=tuple(filter(None, options.hosts.split(","))),
+            task=options.task,
+            grace=options.grace,
+        )
+    )
 
 
 if __name__ == "__main__":
