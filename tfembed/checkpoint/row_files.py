@@ -303,7 +303,7 @@ def _make_room(
         there, worth = there[others], worth[others]
         num_others = tf.size(there)
         order = tf.argsort(
-            tf.concat([worth, _norms(own_values)], 0), stable=True
+            tf.concat([worth, norms(own_values)], 0), stable=True
         )
         left_out = order[: tf.maximum(num_others + n - bound, 0)]
         evicted = tf.gather(there, left_out[left_out < num_others])
@@ -330,7 +330,7 @@ def _last_of_each(
     return distinct, tf.gather(values, last)
 
 
-def _norms(rows: tf.Tensor) -> tf.Tensor:
+def norms(rows: tf.Tensor) -> tf.Tensor:
     """Returns the worth of rows [n, dim] as `SmallestNorm` judges them."""
     norms = tf.sqrt(tf.reduce_sum(tf.square(tf.cast(rows, tf.float64)), 1))
     return tf.where(tf.math.is_nan(norms), -tf.ones_like(norms), norms)

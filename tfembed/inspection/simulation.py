@@ -39,10 +39,13 @@ __all__ = ["Outcome", "Simulation", "simulate"]
 OPTIONS = ("admission", "eviction", "expiry", "max_size", "init_size")
 # The eviction policy by what `SavedTable.counters` says of a table's notes.
 _POLICIES: dict[str, EvictionPolicy] = {
-    "": SmallestNorm(),
-    "writes": LeastFrequent(),
-    "steps_ago": LeastRecent("steps"),
-    "seconds_since_1970": LeastRecent("seconds"),
+    policy.saved_notes: policy
+    for policy in (
+        SmallestNorm(),
+        LeastFrequent(),
+        LeastRecent("steps"),
+        LeastRecent("seconds"),
+    )
 }
 _POINTS = 50  # The number of points of a curve.
 _WORD = 4  # The bytes of a word.

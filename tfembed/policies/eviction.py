@@ -39,6 +39,11 @@ class EvictionPolicy(abc.ABC):
     def unit(self) -> str:
         """The unit of `expire`'s limit: "touches", "steps", "seconds", "norm"."""
 
+    @property
+    @abc.abstractmethod
+    def saved_notes(self) -> str:
+        """The meaning of the notes in checkpoints; "" without notes."""
+
     @abc.abstractmethod
     def worth(self, values: Any, notes: Any, now: float) -> Any:
         """Returns the worth of rows, float64 [n]; the smallest goes first.
@@ -69,6 +74,11 @@ class LeastFrequent(EvictionPolicy):
     def unit(self) -> str:
         """The unit of `expire`'s limit."""
         return "touches"
+
+    @property
+    def saved_notes(self) -> str:
+        """The meaning of the notes in checkpoints."""
+        return "writes"
 
     def worth(self, values: Any, notes: Any, now: float) -> Any:
         """Returns how often each row was touched."""
@@ -109,6 +119,11 @@ class LeastRecent(EvictionPolicy):
         """The unit of `expire`'s limit."""
         return self.clock
 
+    @property
+    def saved_notes(self) -> str:
+        """The meaning of the notes in checkpoints."""
+        return "steps_ago" if self.clock == "steps" else "seconds_since_1970"
+
     def worth(self, values: Any, notes: Any, now: float) -> Any:
         """Returns the negative time since each row was touched."""
         return -np.maximum(0.0, now - np.asarray(notes, np.float64))
@@ -133,6 +148,11 @@ class SmallestNorm(EvictionPolicy):
     def unit(self) -> str:
         """The unit of `expire`'s limit."""
         return "norm"
+
+    @property
+    def saved_notes(self) -> str:
+        """The meaning of the notes in checkpoints."""
+        return ""
 
     def worth(self, values: Any, notes: Any, now: float) -> Any:
         """Returns the norm of each row, -1 for one with NaN."""

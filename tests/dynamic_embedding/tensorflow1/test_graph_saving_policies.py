@@ -158,6 +158,35 @@ def test_a_bounded_table_keeps_the_best_of_what_it_restores(tmp_path):
     assert kept == {*range(4), *range(100, 104)}
 
 
+# The kind: restores into a smaller bound. Eager ones, of all kinds of files,
+# are in tests/checkpoint/test_smaller_bound.py.
+@pytest.mark.parametrize(
+    "policy",
+    [
+        policies.LeastRecent(),
+        policies.LeastFrequent(),
+        policies.SmallestNorm(),
+    ],
+    ids=repr,
+)
+def test_a_smaller_bound_keeps_what_evict_would_of_each_shard(tmp_path, policy):
+    keys = np.arange(10) * 7 % 10
+    path = saved(
+        tmp_path, *[keys[i:] for i in range(10)], shards=3, eviction=policy
+    )
+    worths = []
+    for options in ({}, {"max_size": 6}):
+        with graph_and_session() as session:
+            program = Program(session, shards=2, eviction=policy, **options)
+            program.saver.restore(session, path)
+            worths.append(program.worths(session))
+    every, kept = worths
+    best = sorted(every, key=every.get)
+    even, odd = ([k for k in best if k % 2 == i][-3:] for i in (0, 1))
+    assert kept == {key: every[key] for key in [*even, *odd]}
+    assert len(kept) == 6
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.checkpoint import private
-from tfembed.checkpoint.row_files import FileStem
+from tfembed.checkpoint.row_files import FileStem, norms
 from tfembed.checks import run_shape
 from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.ops import table as table_ops
@@ -224,15 +224,13 @@ class TableSaveable(private.SaveableObject):
         )
         # A tensor that a graph restores has no static shape.
         keys = tf.reshape(keys, [-1])
-        if table.max_size is not None:
-            parts = table.partition(keys).split(keys)
-            checks += table.check_bounds(parts, even_alone=True)
         reshaped = [
             tf.reshape(column, [-1, width])
             for column, width in zip(columns, widths, strict=True)
         ]
         checks += [tensor.op for tensor in noted]
-        return _Checked(keys, reshaped, noted, checks)
+        checked = _Checked(keys, reshaped, noted, checks)
+        return checked if table.max_size is None else _best(table, checked)
 
     def _check_alone(self, prefix: tf.Tensor) -> None:
         """Refuses a second table of the same name in the Saver of `prefix`."""
@@ -471,6 +469,63 @@ def _checks_of_notes(
         ),
         checkpoint_ops.check_distinct(waiting, table_name=table.name),
     ]
+
+
+def _best(table: HashTable, saved: _Checked) -> _Checked:
+    """Leaves out the rows that `evict` would remove of shards without room.
+
+    A further check fails if there are such rows and no notes to judge by.
+    """
+    notes, _, _, _, kinds = saved.noted
+    policy = table.eviction
+    assert policy is not None  # A bounded table has one.
+    worth, is_judged = norms(saved.columns[0]), tf.constant(True)
+    if policy.notes:
+        notes = tf.reshape(notes, [-1])
+        kind = tf.concat([tf.reshape(kinds, [-1]), [""]], 0)[0]
+        is_judged = tf.equal(kind, policy.saved_notes)
+        is_judged &= tf.equal(tf.size(notes), tf.size(saved.keys))
+        worth = -notes if policy.saved_notes == "steps_ago" else notes
+    rows = tf.range(tf.size(saved.keys))
+    parts = table.partition(saved.keys).split(rows)
+    bounds = [shard.options.max_size for shard in table.shards]
+    excess = [
+        tf.maximum(tf.size(part) - bound, 0)
+        for part, bound in zip(parts, bounds, strict=True)
+    ]
+    fits = tf.equal(tf.add_n(excess), 0)
+    check = tf.debugging.Assert(
+        fits | is_judged,
+        [
+            f"Table '{table.name}' cannot be restored: the checkpoint has more "
+            "rows than it may hold, and no notes by which its policy "
+            f"{policy!r} could choose. Nothing was changed. Give the table a "
+            "larger `max_size`, or restore into one without it, and `evict`. "
+            "Rows of the shards, and how many they may hold:",
+            tf.stack([tf.size(part) for part in parts]),
+            bounds,
+        ],
+    )
+
+    def best() -> tf.Tensor:
+        kept = [
+            tf.gather(part, tf.argsort(tf.gather(worth, part), stable=True)[n:])
+            for part, n in zip(parts, excess, strict=True)
+        ]
+        return tf.sort(tf.concat(kept, 0))
+
+    is_cut = is_judged & ~fits
+    kept = tf.cond(is_cut, best, lambda: rows)
+
+    def cut(tensor: tf.Tensor) -> tf.Tensor:
+        return tf.cond(is_cut, lambda: tf.gather(tensor, kept), lambda: tensor)
+
+    return _Checked(
+        cut(saved.keys),
+        [cut(column) for column in saved.columns],
+        [cut(notes) if policy.notes else notes, *saved.noted[1:]],
+        [*saved.checks, check],
+    )
 
 
 def _restore_notes(
