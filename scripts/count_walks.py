@@ -44,6 +44,15 @@ class Walk:
             self.calls[module, frame.f_code.co_name] += 1
 
     @property
+    def keras_files(self) -> set[str]:
+        """The modules among them that only models of Keras need."""
+        return {
+            module
+            for module in self.files
+            if "keras" in pathlib.Path(module).parts
+        }
+
+    @property
     def files(self) -> set[str]:
         """The modules that the calls lie in."""
         return {module for module, _ in self.calls}
@@ -170,6 +179,14 @@ def lookup_walks() -> dict[str, Walk]:
             walks[f"lookup under a tape, {stage}"] = _walked(
                 lambda: de.embedding_lookup(table, ids, name="rows")
             )[1]
+
+    def deep(calls: int) -> Walk:
+        if calls:
+            return deep(calls - 1)
+        return _walked(lambda: de.embedding_lookup(table, ids, name="rows"))[1]
+
+    with tf.GradientTape():
+        walks["lookup under a tape, 200 calls deep"] = deep(200)
     return walks
 
 
@@ -178,7 +195,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", action="store_true")
     arguments = parser.parse_args()
-    print(f"{'walk':36} files calls")
+    print(f"{'walk':36} files calls Keras' files")
     walks = {
         **embedding_walks(),
         **variable_walks(),
@@ -187,7 +204,8 @@ def main() -> None:
     }
     for name, walk in walks.items():
         calls = sum(walk.calls.values())
-        print(f"{name:36} {len(walk.files):5} {calls:5}")
+        counts = (len(walk.files), calls, len(walk.keras_files))
+        print(f"{name:36} {counts[0]:5} {counts[1]:5} {counts[2]:5}")
         if arguments.calls:
             for (module, function), count in sorted(walk.calls.items()):
                 print(f"    {module:48} {function:32} {count:3}")

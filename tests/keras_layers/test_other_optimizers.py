@@ -154,6 +154,28 @@ def test_two_optimizers_of_one_function_are_refused():
         both()
 
 
+class _OwnStep(keras.optimizers.SGD):
+    """Steps by a method, and a closure, that Keras' optimizers do not have."""
+
+    def move(self, gradient, weight):
+        def take():
+            assert self.learning_rate == 1.5
+            weight.assign(gradient)
+
+        return take()
+
+
+def test_an_optimizer_steps_by_methods_of_its_own():
+    layer, _ = plain()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(layer(IDS) ** 2)
+    (weight,) = layer.trainable_variables
+
+    _OwnStep(1.5).move(tape.gradient(loss, weight), weight)
+
+    np.testing.assert_allclose(rows(layer), np.full([3, 2], 0.5), rtol=1e-5)
+
+
 def test_an_optimizer_that_is_set_trains_the_table_of_all_its_layers():
     layer = embedding(optimizer="adam")
     sharer = tfembed.keras.layers.Embedding(table=layer)

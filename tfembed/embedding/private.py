@@ -269,7 +269,7 @@ def functions_since_run() -> int | None:
     Returns None outside of strategy.run.
     """
     functions = 0
-    for frame in running_frames():
+    for frame in running_frames(_TRACE[1], _RUN[1]):
         file, name = frame.f_code.co_filename, frame.f_code.co_name
         functions += _is(_TRACE, file, name)
         if _is(_RUN, file, name):
@@ -330,7 +330,8 @@ def _has_ops(graph: tf.Graph) -> bool:
 
 def _saved_view() -> Any:
     """Returns TensorFlow's view of the model that is being saved, or None."""
-    callers = (frame.f_locals.get("self") for frame in running_frames())
+    frames = running_frames("list_children", "breadth_first_traversal")
+    callers = (frame.f_locals.get("self") for frame in frames)
     return next(
         (c for c in callers if type(c).__name__ == "_AugmentedGraphView"), None
     )

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfembed import errors
-from tfembed.dynamic_embedding.lookups.trainable import note_lookup
 from tfembed.dynamic_embedding.training.step_gradients import (
     warn_without_gradients,
 )
@@ -26,6 +25,7 @@ from tfembed.embedding.xla.taped_training import (
     made_for_all_replicas,
     sort_gradients,
 )
+from tfembed.ops.model_calls import note_lookup
 from tfembed.ops.private import traced_for_xla
 
 __all__ = ["TPUEmbeddingV0"]

@@ -559,10 +559,9 @@ def stepping_model() -> Any:
     tf_keras: Any = sys.modules.get("tf_keras")
     if tf_keras is None:
         return None
-    for frame in running_frames():
-        # TensorFlow 2.16's AutoGraph converts the methods of tf_keras.
-        if frame.f_code.co_name in ("train_step", "tf__train_step"):
-            found = frame.f_locals.get("self")
-            if isinstance(found, tf_keras.Model):
-                return found
+    # TensorFlow 2.16's AutoGraph converts the methods of tf_keras.
+    for frame in running_frames("train_step", "tf__train_step"):
+        found = frame.f_locals.get("self")
+        if isinstance(found, tf_keras.Model):
+            return found
     return None

@@ -86,7 +86,9 @@ def trainable_rows(
         private.table_accessed(anchor)
     handle = getattr(anchor, "handle", anchor)
     check_forward_mode([handle])
-    module, keys = library.load(), as_keys(keys, "keys")
+    module = library.load()
+    if keys.dtype != tf.int64:
+        keys = as_keys(keys, "keys")
     source = getattr(anchor, "read_variable", None)
     if source is not None:
         return module.tfembed_trainable_rows_of(source.read_value(), keys, rows)

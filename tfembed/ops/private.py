@@ -7,11 +7,10 @@ other module uses private symbols (tests/test_architecture.py).
 
 from __future__ import annotations
 
-import itertools
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +55,7 @@ ENDED_BY = {
     "asked_by_saver": "TensorFlow 1's Saver asking objects by a name of its own",
     "asked_by_watch": "a hook of tape.watch for what it is given",
     "at_each_call": "a hook of a function that runs wherever it is called",
+    "called_layers": "a public way to ask which layer is being called",
     "checkpoint_read_by_names": "a public error of checkpoints without objects",
     "captured": "a public tf.Graph.capture",
     "control_flow_left": "a public way to ask a graph what branch or loop it is",
@@ -67,6 +67,7 @@ ENDED_BY = {
     "handle_shape": "shape and dtype as attributes of resource handles",
     "have_tangents": "ForwardAccumulator telling which tensors it follows",
     "in_order": "automatic control dependencies as a public context",
+    "in_symbolic_scope": "a public way to ask whether shapes alone are computed",
     "in_session_graph": "the end of tf.compat.v1.Session",
     "is_in_loop": "a public way to ask an op what control flow it is in",
     "is_in_some_branches": "tf.cond making zeros for handles of unknown shape",
@@ -389,12 +390,48 @@ def have_tangents(tensors: Sequence[tf.Tensor]) -> bool:
     return bool(forwardprop_util.pack_tangents(inside).tangents)
 
 
-def running_frames() -> Iterator[types.FrameType]:
-    """Yields the frames of this thread's calls, from the caller outwards."""
+def running_frames(*names: str) -> list[types.FrameType]:
+    """Returns this thread's running calls of functions with such names.
+
+    The innermost comes first. Without names they are those of methods and their
+    closures, which know a `self`. It is the package's only walk over all frames:
+    it takes some 100 ns a frame, and calls nothing.
+    """
+    found = []
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
-        yield frame
+        code = frame.f_code
+        if (
+            code.co_name in names
+            if names
+            else "self" in code.co_varnames or "self" in code.co_freevars
+        ):
+            found.append(frame)
         frame = frame.f_back
+    return found
+
+
+def _asking() -> types.FrameType:
+    """Returns the frame that called the caller of the caller."""
+    return sys._getframe(3)
+
+
+def called_layers() -> Any:
+    """Returns Keras' context of running layer calls; None outside of calls.
+
+    Its `entry_layer` is the outermost layer.
+    """
+    return _global_of_keras("current_call_ctx")
+
+
+def in_symbolic_scope() -> bool:
+    """Says whether Keras only computes shapes, as when it builds a model."""
+    return _global_of_keras("symbolic_scope") is not None
+
+
+def _global_of_keras(name: str) -> Any:
+    module = sys.modules.get("keras.src.backend.common.global_state")
+    return None if module is None else module.get_global_attribute(name)
 
 
 def _is_of(module: types.ModuleType, frame: types.FrameType) -> bool:
@@ -403,13 +440,12 @@ def _is_of(module: types.ModuleType, frame: types.FrameType) -> bool:
 
 def asked_by_custom_gradient() -> bool:
     """Says whether tf.custom_gradient itself called the caller."""
-    (asking,) = itertools.islice(running_frames(), 2, 3)
-    return _is_of(custom_gradient, asking)
+    return _is_of(custom_gradient, _asking())
 
 
 def asked_by_saver() -> bool:
     """Says whether a tf.compat.v1.train.Saver called the caller."""
-    return bool(sys._getframe(2).f_locals.get("tf1_saver", False))
+    return bool(_asking().f_locals.get("tf1_saver", False))
 
 
 def checkpoint_read_by_names() -> str:
@@ -418,18 +454,21 @@ def checkpoint_read_by_names() -> str:
     It reads a Saver's checkpoint by names, and one whose object graph cannot be
     read.
     """
-    for frame in running_frames():
-        if frame.f_code.co_name == "globally_named_object_attributes":
-            return str(getattr(frame.f_locals.get("self"), "save_path", ""))
+    for frame in running_frames("globally_named_object_attributes"):
+        return str(getattr(frame.f_locals.get("self"), "save_path", ""))
     return ""
 
 
 def asked_by_watch() -> bool:
     """Says whether `tape.watch` is at most five calls above."""
-    return any(
-        frame.f_code.co_name == "watch" and _is_of(backprop, frame)
-        for frame in itertools.islice(running_frames(), 2, 7)
-    )
+    frame: types.FrameType | None = _asking()
+    for _ in range(5):
+        if frame is None:
+            break
+        if frame.f_code.co_name == "watch" and _is_of(backprop, frame):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def is_recomputed() -> bool:
@@ -442,18 +481,20 @@ def is_recomputed() -> bool:
     may_record = record.could_possibly_record()
     if not (may_record or pywrap_tfe.TFE_Py_TapeSetIsStopped()):
         return False
-    for frame in running_frames():
-        is_inner = frame.f_code.co_name in ("inner", "inner_recompute_grad")
-        if is_inner and _is_of(custom_gradient, frame):
-            return True
-    return False
+    return any(
+        _is_of(custom_gradient, frame)
+        for frame in running_frames("inner", "inner_recompute_grad")
+    )
 
 
 def is_vectorized() -> bool:
     """Says whether tf.vectorized_map or tape.jacobian vectorizes this trace."""
     if tf.executing_eagerly():
         return False  # TensorFlow traces what it vectorizes.
-    return any(_is_of(parallel_for, frame) for frame in running_frames())
+    return any(
+        _is_of(parallel_for, frame)
+        for frame in running_frames("_pfor_impl", "for_loop", "vectorized_map")
+    )
 
 
 def track(owner: Any, name: str, child: Any) -> Any:
@@ -814,15 +855,14 @@ def is_in_some_branches() -> bool:
     a branch may have the op in a function that it calls.
     """
     return any(
-        frame.f_globals.get("__name__") == cond_v2.__name__
-        and frame.f_code.co_name in ("_IfGrad", "_CaseGrad")
+        _is_of(cond_v2, frame)
         and not all(
             any(_may_look_up(op) for op in branch.get_operations())
             for branch in cond_v2.get_func_graphs(
                 frame.f_locals["op"].outputs[0].op
             )
         )
-        for frame in running_frames()
+        for frame in running_frames("_IfGrad", "_CaseGrad")
     )
 
 
@@ -837,13 +877,11 @@ def _may_look_up(op: tf.Operation) -> bool:
 def differentiated_around() -> str:
     """Returns what TensorFlow is differentiating: "loop", "branch", or ""."""
     left = ""
-    for frame in running_frames():
-        if frame.f_code.co_name == "_create_grad_func":
-            module = frame.f_globals.get("__name__")
-            if module == while_v2.__name__:
-                return "loop"
-            if module == cond_v2.__name__:
-                left = "branch"
+    for frame in running_frames("_create_grad_func"):
+        if _is_of(while_v2, frame):
+            return "loop"
+        if _is_of(cond_v2, frame):
+            left = "branch"
     return left
 
 

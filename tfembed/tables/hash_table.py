@@ -293,16 +293,22 @@ class HashTable(ShardedTable):
         """
         keys = self._key_tensor(keys)
         check_forward_mode([self.handle])
-        parts = self.partition(keys)
-        found = [
-            table_ops.lookup(
-                handle, part, dim=self.dim, value_dtype=self.value_dtype
-            )
-            for handle, part in zip(
-                self.handles, parts.split(keys), strict=True
-            )
-        ]
-        values, exists = (parts.merge(x) for x in zip(*found, strict=True))
+        form: dict[str, Any] = {
+            "dim": self.dim,
+            "value_dtype": self.value_dtype,
+        }
+        if len(self._shards) == 1:
+            (handle,) = self.handles
+            values, exists = table_ops.lookup(handle, keys, **form)
+        else:
+            parts = self.partition(keys)
+            found = [
+                table_ops.lookup(handle, part, **form)
+                for handle, part in zip(
+                    self.handles, parts.split(keys), strict=True
+                )
+            ]
+            values, exists = (parts.merge(x) for x in zip(*found, strict=True))
         return self.with_drawn_rows(keys, values, exists), exists
 
     def lookup_trained(self, keys: Any, shard: int | None = None) -> tf.Tensor:

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import uuid
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +16,7 @@ from google.protobuf import wrappers_pb2
 
 from tfembed import errors
 from tfembed.initializers import RowInitializer
-from tfembed.ops import private
+from tfembed.ops import model_calls, private
 from tfembed.ops import table as table_ops
 from tfembed.ops.private import track
 from tfembed.tables.arguments import host_device
@@ -26,17 +26,12 @@ from tfembed.tables.partition import KeyPartition, Partitioner, shard_of
 __all__ = [
     "CheckpointMark",
     "NumberShard",
-    "READ_LISTENERS",
     "ShardOptions",
     "ShardedTable",
     "TableShard",
     "not_in_savers",
     "note_read",
 ]
-
-# Callbacks; each is called with a table when its handles are used.
-READ_LISTENERS: list[Callable[[Any], None]] = []
-
 
 # The graph collection of the names of its tables. The graph's `unique_name`
 # counts other ops and name scopes too, so workers whose graphs differ in these
@@ -195,10 +190,9 @@ class CheckpointMark(tf.__internal__.tracking.Trackable):
 
 
 def note_read(table: ShardedTable) -> None:
-    """Tells the function that is being traced, and listeners, of a read."""
+    """Tells the function that is being traced, and a model, of a read."""
     private.table_read(table)
-    for listener in READ_LISTENERS:
-        listener(table)
+    model_calls.note_read(table)
 
 
 def not_in_savers(what: str) -> errors.UnsupportedError:

@@ -25,10 +25,8 @@ from tfembed.dynamic_embedding.keras.float_ids import LayerKeys
 from tfembed.dynamic_embedding.keras.optimizer import moves_tables
 from tfembed.dynamic_embedding.keras.private import (
     add_layer,
-    called_layers,
     calling_layers,
     disable_jit,
-    in_symbolic_scope,
     innermost_layer,
     models_running,
 )
@@ -40,7 +38,11 @@ from tfembed.dynamic_embedding.tensorflow1.v2_optimizer import (
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers.private import stepping_model
-from tfembed.ops.private import when_traced
+from tfembed.ops.private import (
+    called_layers,
+    in_symbolic_scope,
+    when_traced,
+)
 
 __all__ = ["BareTable", "keys_to_build_with", "note_lookup", "note_read"]
 
@@ -197,7 +199,7 @@ class BareTable(keras.layers.Layer):
 
 
 def note_lookup(params: Any) -> None:
-    """Adds a table to the model whose call looks it up; runs for each lookup.
+    """Adds a table to the model whose call looks it up.
 
     Args:
       params: a `Variable`; or a tf.Variable, which Keras does not track either
@@ -210,12 +212,10 @@ def note_lookup(params: Any) -> None:
         layer = model = next(
             models_running(keras.Model.build_from_config), None
         )
-    elif ops.tape_records():  # For example a user's `compute_loss`.
+    else:  # For example a user's `compute_loss`.
         layer = model = next(models_running(keras.Model.train_step), None)
         if layer is None:
             _check_tf_keras(params)
-    else:
-        return
     if layer is None:
         return
     if not isinstance(params, Variable):
@@ -231,7 +231,7 @@ def note_lookup(params: Any) -> None:
 
 
 def note_read(table: Any) -> None:
-    """Has files keep a table that a layer's call reads; runs for each read.
+    """Has files keep a table that a layer's call reads.
 
     Args:
       table: a `HashTable` or `StringTable`, which may be that of a `Variable`.
@@ -243,6 +243,8 @@ def note_read(table: Any) -> None:
         layers = list(models_running(keras.Model.build_from_config))[:1]
         model = next(iter(layers), None)
     else:
+        return
+    if layers and _looks_up(layers[0], table):
         return
     if layers and _is_ours(layers[0]):  # It saves its tables itself.
         layers = layers[:1]  # It may be derived, and read another one.
@@ -310,6 +312,11 @@ def _warn_of_variable(variable: Any, layer: Any) -> None:
             "own, or use tfembed.keras.layers.DistributedEmbedding.",
             stacklevel=2,
         )
+
+
+def _looks_up(layer: Any, table: Any) -> bool:
+    """Says whether a layer is that of the table, which it saves itself."""
+    return isinstance(layer, TableLayer) and layer.params.table is table
 
 
 def _is_ours(layer: Any) -> bool:

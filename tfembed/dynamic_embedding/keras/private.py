@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
-from keras.src.backend.common import global_state, symbolic_scope
+from keras.src.backend.common import global_state
 
 from tfembed.ops.private import running_frames
 
@@ -19,12 +19,10 @@ __all__ = [
     "add_layer",
     "asked_for_jit",
     "asked_for_variable",
-    "called_layers",
     "callbacks_running",
     "calling_layers",
     "disable_jit",
     "forget_shared_object",
-    "in_symbolic_scope",
     "innermost_layer",
     "loss_scaler_stepping",
     "model_stepping",
@@ -40,12 +38,10 @@ ENDED_BY = {
     "add_layer": "a public `Layer.add_layer` after the layer was built",
     "asked_for_jit": "a public attribute of a model: what `compile` was given",
     "asked_for_variable": "moving averages of weights without those of tables",
-    "called_layers": "a public way to ask which layer is being called",
     "callbacks_running": "a public way to ask for the callbacks of a fit",
     "calling_layers": "a public way to ask which layers are being called",
     "disable_jit": "a public way to ask whether `compile` chose jit_compile",
     "forget_shared_object": "a Keras that loads a layer of three models inside one",
-    "in_symbolic_scope": "a public way to ask whether shapes alone are computed",
     "innermost_layer": "a public way to ask which layer is being called",
     "loss_scaler_stepping": "a public way to ask which optimizer takes a step",
     "model_stepping": "a public way to ask which model takes a step",
@@ -55,14 +51,6 @@ ENDED_BY = {
     "showing_weights": "a hook of weights by which TensorBoard shows them",
     "writing_legacy_h5": "a hook of layers by which the legacy form saves them",
 }
-
-
-def called_layers() -> Any:
-    """Returns Keras' context of running layer calls; None outside of calls.
-
-    Its `entry_layer` is the outermost layer.
-    """
-    return global_state.get_global_attribute("current_call_ctx")
 
 
 def calling_layers() -> list[Any]:
@@ -77,28 +65,18 @@ def innermost_layer() -> Any:
     return next(iter(calling_layers()), None)
 
 
-def in_symbolic_scope() -> bool:
-    """Says whether Keras only computes shapes, as when it builds a model."""
-    return bool(symbolic_scope.in_symbolic_scope())
-
-
 def models_running(method: Any) -> Iterator[Any]:
     """Yields models whose `method` runs in this thread, innermost first."""
     function: Any = inspect.unwrap(method)
     code = getattr(getattr(function, "__func__", function), "__code__", None)
-    for frame in running_frames():
+    for frame in running_frames(code.co_name) if code is not None else ():
         if frame.f_code is code:
             yield frame.f_locals.get("self")
 
 
 def model_stepping() -> Any:
     """Returns the model whose `train_step` runs in this thread, or None."""
-    for frame in running_frames():
-        if frame.f_code.co_name == "train_step":
-            caller = frame.f_locals.get("self")
-            if isinstance(caller, keras.Model):
-                return caller
-    return None
+    return _innermost(keras.Model, "train_step")
 
 
 def asked_for_jit(model: Any) -> bool:
@@ -112,12 +90,9 @@ def optimizer_stepping() -> Any:
 
     Inside of a LossScaleOptimizer it is the wrapped optimizer.
     """
-    scaler = keras.optimizers.LossScaleOptimizer
-    for frame in running_frames():
-        caller = frame.f_locals.get("self")
-        if isinstance(caller, keras.optimizers.Optimizer):
-            return None if isinstance(caller, scaler) else caller
-    return None
+    found = _innermost(keras.optimizers.Optimizer)
+    is_scaler = isinstance(found, keras.optimizers.LossScaleOptimizer)
+    return None if is_scaler else found
 
 
 def asked_for_variable() -> bool:
@@ -126,17 +101,25 @@ def asked_for_variable() -> bool:
     Both make moving averages of all weights, by their variables.
     """
     kinds = (keras.optimizers.Optimizer, keras.callbacks.SwapEMAWeights)
-    return any(
-        isinstance(frame.f_locals.get("self"), kinds)
-        for frame in running_frames()
-    )
+    return _innermost(kinds) is not None
 
 
 def loss_scaler_stepping() -> Any:
     """Returns the LossScaleOptimizer that steps in this thread, or None."""
-    for frame in running_frames():
+    return _innermost(keras.optimizers.LossScaleOptimizer)
+
+
+def _innermost(kind: Any, method: str | None = None) -> Any:
+    """Returns the object of a kind whose method runs, the innermost, or None.
+
+    Args:
+      kind: one class, or several.
+      method: the name of the method; None: any, since optimizers of users have
+        methods of their own, and a strategy runs some of Keras' closures alone.
+    """
+    for frame in running_frames(*filter(None, [method])):
         caller = frame.f_locals.get("self")
-        if isinstance(caller, keras.optimizers.LossScaleOptimizer):
+        if isinstance(caller, kind):
             return caller
     return None
 
@@ -164,9 +147,8 @@ def forget_shared_object(layer: Any) -> None:
 
 def callbacks_running() -> list[Any]:
     """Returns the callbacks of the `fit` that is running in this thread."""
-    for frame in running_frames():
-        model = frame.f_locals.get("self")
-        if frame.f_code.co_name == "fit" and isinstance(model, keras.Model):
+    for frame in running_frames("fit"):
+        if isinstance(frame.f_locals.get("self"), keras.Model):
             found = frame.f_locals.get("callbacks")
             return list(getattr(found, "callbacks", None) or [])
     return []
@@ -192,13 +174,10 @@ def disable_jit(model: Any) -> None:
 
 def showing_weights() -> bool:
     """Returns True while Keras' TensorBoard callback writes weights."""
-    shows = keras.callbacks.TensorBoard._log_weights.__code__
-    return any(frame.f_code is shows for frame in running_frames())
+    kind = keras.callbacks.TensorBoard
+    return _innermost(kind, "_log_weights") is not None
 
 
 def writing_legacy_h5() -> bool:
     """Says whether Keras is writing a whole model in its legacy HDF5 format."""
-    return any(
-        frame.f_code.co_name == "save_model_to_hdf5"
-        for frame in running_frames()
-    )
+    return bool(running_frames("save_model_to_hdf5"))

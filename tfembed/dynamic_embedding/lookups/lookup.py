@@ -9,15 +9,13 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors, ops
-from tfembed.dynamic_embedding.lookups.trainable import (
-    TrainableWrapper,
-    note_lookup,
-)
+from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
 from tfembed.dynamic_embedding.tensorflow1.graph_variables import has_variables
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.arguments import EmbeddingWeights
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops.combiners import weights_like, with_weight_gradient
+from tfembed.ops.model_calls import note_lookup
 
 __all__ = [
     "Bags",

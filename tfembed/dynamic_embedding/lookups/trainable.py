@@ -18,29 +18,18 @@ from tfembed.dynamic_embedding.tensorflow1.graph_variables import (
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.arguments import EmbeddingWeights
 from tfembed.ops import private, record_access, tape_records, trainable_rows
+from tfembed.ops.model_calls import note_lookup
 from tfembed.tables.sharded_table import not_in_savers
 
 __all__ = [
-    "LISTENERS",
     "TrainableWrapper",
     "buffer",
     "check_max_norm",
     "clip_rows",
     "look_up",
-    "note_lookup",
     "trainable_wrapper_filter",
     "watch",
 ]
-
-
-# Callbacks; each is called with the table of every trainable lookup.
-LISTENERS: list[Callable[[Any], None]] = []
-
-
-def note_lookup(table: Any) -> None:
-    """Calls the callbacks for a lookup in a `Variable` or tf.Variable."""
-    for listener in LISTENERS:
-        listener(table)
 
 
 def watch(
@@ -609,7 +598,8 @@ def look_up(
     with tf.name_scope(name):
         check_max_norm(max_norm, params)
         ids = arguments.id_tensor(ids, params)
-        if return_trainable or has_variables(params):
+        is_in_graph = not private.orders_by_itself()
+        if return_trainable or (is_in_graph and has_variables(params)):
             wrapper = _wrapper_of(params, ids, name, max_norm)
             rows = wrapper.stand_for(ids, *params.table.lookup(ids))
             return (rows, wrapper) if return_trainable else rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from tfembed import checks, errors
 from tfembed.cluster.owners import owners
+from tfembed.ops.model_calls import keys_to_build_with
 from tfembed.tables import arguments
 
 __all__ = [
     "EmbeddingWeights",
-    "STAND_INS",
     "check_addition",
     "check_no_options",
     "check_partitioner",
@@ -29,10 +29,6 @@ __all__ = [
     "wide_bags",
     "with_defaults",
 ]
-
-# Each is called with floats that are looked up and the table's variable, and gives
-# keys where only a model's shapes are being found.
-STAND_INS: list[Callable[[tf.Tensor, Any], Any]] = []
 
 
 def device_list(devices: str | Sequence[str] | None) -> list[str]:
@@ -124,8 +120,7 @@ def id_tensor(
         if as_keys is not None:
             ids = as_keys(ids)
         elif tf.as_dtype(ids.dtype).is_floating:
-            for stand_in in STAND_INS:
-                ids = stand_in(ids, params)
+            ids = keys_to_build_with(ids, params)
     return key_tensor(ids, params, error)
 
 

@@ -25,7 +25,6 @@ from tfembed.dynamic_embedding.keras import layers as table_layers
 from tfembed.dynamic_embedding.keras.float_ids import as_ids
 from tfembed.dynamic_embedding.keras.private import (
     forget_shared_object,
-    in_symbolic_scope,
     shared_objects,
 )
 from tfembed.dynamic_embedding.keras.table_counts import no_rows, table_count
@@ -33,6 +32,7 @@ from tfembed.keras import descriptions
 from tfembed.keras.layers.table_rows import TableRows
 from tfembed.keras.table_optimizers import table_optimizer
 from tfembed.keras.table_training import TableTraining
+from tfembed.ops.private import in_symbolic_scope
 from tfembed.tables import arguments
 
 __all__ = ["Embedding"]
