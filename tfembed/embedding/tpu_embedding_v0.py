@@ -267,9 +267,7 @@ class TPUEmbeddingV0(TapedEmbedding):
         return self._choices.of_tables[0].engine in ("replicated", "xla")
 
 
-def _with_gradients(
-    pairs: Sequence[tuple[Any, Any]],
-) -> list[tuple[Any, Any]]:
+def _with_gradients(pairs: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     """Returns the pairs that have a gradient; warns of other variables.
 
     Optimizers of tf.compat.v1 leave such pairs out silently.

@@ -18,7 +18,7 @@ import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from tfembed import errors
-from tfembed.ops.private import running_frames
+from tfembed.ops.model_calls import train_steps
 
 _V1 = "the end of tf.compat.v1.train's optimizers"
 _V2 = "the end of Keras' legacy optimizers"
@@ -104,10 +104,7 @@ class KerasTwin:
 
 
 def keras_update(
-    twin: Any,
-    reference: Any,
-    moves: Sequence[Callable[[], None]],
-    rate: Any,
+    twin: Any, reference: Any, moves: Sequence[Callable[[], None]], rate: Any
 ) -> None:
     """Calls `moves` as the updates of one step."""
     if hasattr(twin, "_backend_update_step"):
@@ -559,9 +556,5 @@ def stepping_model() -> Any:
     tf_keras: Any = sys.modules.get("tf_keras")
     if tf_keras is None:
         return None
-    # TensorFlow 2.16's AutoGraph converts the methods of tf_keras.
-    for frame in running_frames("train_step", "tf__train_step"):
-        found = frame.f_locals.get("self")
-        if isinstance(found, tf_keras.Model):
-            return found
-    return None
+    models = (one for one in train_steps() if isinstance(one, tf_keras.Model))
+    return next(models, None)

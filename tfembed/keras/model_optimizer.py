@@ -66,9 +66,8 @@ class ModelOptimizer:
         self._layer = layer
         self._rates = rates
         self._of_step: Any = lambda: None
-        self._first: float | None = (
-            None  # The optimizer's rate when it was found.
-        )
+        # The optimizer's rate when it was found.
+        self._first: float | None = None
         self._told: set[str] = set()
 
     def note_call(self) -> None:

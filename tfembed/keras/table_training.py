@@ -7,10 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors, ops
-from tfembed.dynamic_embedding.keras.private import (
-    model_stepping,
-    optimizer_stepping,
-)
+from tfembed.dynamic_embedding.keras.private import model_stepping, running_step
 from tfembed.dynamic_embedding.keras.table_layer import TableLayer
 from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
 from tfembed.keras.model_optimizer import ModelOptimizer, OwnRates
@@ -42,8 +39,8 @@ class TableTraining:
         self._layer = layer
         self.own = None if optimizer is None else TableOptimizer(optimizer)
         self._model = ModelOptimizer(layer.name, OwnRates((layer.params.name,)))
-        # The last optimizer of a step, and a TableOptimizer with its update.
-        self._followed: tuple[Any, TableOptimizer] | None = None
+        # It has the update of the last optimizer of a step.
+        self._followed: TableOptimizer | None = None
 
     def __call__(self, gradient: tf.IndexedSlices) -> None:
         """Updates the rows of a step.
@@ -55,24 +52,21 @@ class TableTraining:
             tables, or as `TableVariable.by_key`.
           tfembed.errors.ArgumentError: as `TableVariable.train_by`.
         """
-        gradient = self._layer.weight.by_key(gradient)
-        if self.own is not None:
-            if (optimizer := optimizer_stepping()) is not None:
-                self._model.note(optimizer)
-                gradient = _unscaled(gradient, optimizer.loss_scale_factor)
-            self._attach(self.own.optimizer, self.own, is_own=True)
-            self.own.apply_gradients([(gradient, self._layer.params)])
-            return
-        optimizer = optimizer_stepping()
-        if optimizer is None:
-            raise errors.StateError(
-                f"A gradient of table '{self._layer.params.name}' came from no Keras "
-                "optimizer, whose rule it trains by. Call `optimizer."
-                "apply_gradients`, or give the layer an `optimizer` of its own."
-            )
-        follower = self._follower(optimizer)
-        self._attach(optimizer, follower)
-        follower.move_tables([(gradient, self._layer.params)])
+        step, params = running_step(), self._layer.params
+        gradient = self._layer.weight.by_key(gradient, step.scaler)
+        trainer = self.own or self._follower(step.optimizer)
+        if self.own is not None and step.optimizer is not None:
+            self._model.note(step.optimizer)
+            gradient = _unscaled(gradient, step.optimizer.loss_scale_factor)
+        self._layer.weight.train_by(
+            trainer.optimizer, trainer, step, is_own=self.own is not None
+        )
+        with tf.init_scope():  # Files of the table have the trainer's state.
+            params.table.rule_state.bind(trainer.rule_state)
+        if self.own is None:
+            trainer.move_table(gradient, params)
+        else:
+            trainer.apply_gradients([(gradient, params)])
 
     def take(self, optimizer: Any) -> None:
         """Takes another optimizer of the table alone, or None.
@@ -93,21 +87,17 @@ class TableTraining:
         if ops.tape_records():
             optimizer = getattr(model_stepping(), "optimizer", None)
             if getattr(optimizer, "gradient_accumulation_steps", None):
-                TableOptimizer(
-                    optimizer
-                )  # Raises an error that says what to do instead.
-
-    def _attach(
-        self, optimizer: Any, engine: TableOptimizer, *, is_own: bool = False
-    ) -> None:
-        """Has an optimizer train the table, whose files have its state."""
-        self._layer.weight.train_by(optimizer, engine, is_own=is_own)
-        with tf.init_scope():
-            self._layer.params.table.rule_state.bind(engine.rule_state)
+                TableOptimizer(optimizer)  # Raises: says what to do instead.
 
     def _follower(self, optimizer: Any) -> TableOptimizer:
         """Returns the TableOptimizer with the update of `optimizer`."""
-        if self._followed is None or self._followed[0] is not optimizer:
+        if optimizer is None:
+            raise errors.StateError(
+                f"A gradient of table '{self._layer.params.name}' came from no Keras "
+                "optimizer, whose rule it trains by. Call `optimizer."
+                "apply_gradients`, or give the layer an `optimizer` of its own."
+            )
+        if self._followed is None or self._followed.optimizer is not optimizer:
             if optimizer.global_clipnorm:
                 raise errors.UnsupportedError(
                     f"{type(optimizer).__name__}(global_clipnorm="
@@ -116,8 +106,8 @@ class TableTraining:
                     "with tfembed.dynamic_embedding.DynamicEmbeddingOptimizer("
                     "...) over it, or use `clipnorm`."
                 )
-            self._followed = (optimizer, TableOptimizer(optimizer))
-        return self._followed[1]
+            self._followed = TableOptimizer(optimizer)
+        return self._followed
 
 
 def _unscaled(

@@ -28,12 +28,7 @@ from tfembed.ops.grouped import (
 )
 from tfembed.ops.private import traced_for_xla
 
-__all__ = [
-    "at_positions_of",
-    "combine",
-    "weights_like",
-    "with_weight_gradient",
-]
+__all__ = ["at_positions_of", "combine", "weights_like", "with_weight_gradient"]
 
 
 def combine(
@@ -236,9 +231,8 @@ def with_weight_gradient(
     ) -> tuple[tf.Tensor, Callable[..., Any]]:
         def gradient(upstream: tf.Tensor) -> tuple[Any, ...]:
             of_ids = rows_now(keys) if rows is None else rows
-            own = tf.identity(
-                weights
-            )  # A tape in a loop can watch this tensor.
+            # A tape in a loop can watch this tensor.
+            own = tf.identity(weights)
             with tf.GradientTape() as tape:
                 tape.watch(own)
                 combined = combine(of_ids, own, samples, batch_size)

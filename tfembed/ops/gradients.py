@@ -255,12 +255,15 @@ def shrink_factor(gradients: Sequence[tf.Tensor], limit: float) -> tf.Tensor:
 @tf.RegisterGradient("Tfembed>TrainableRows")
 @tf.RegisterGradient("Tfembed>TrainableRowsOf")
 def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
-    if _is_looped(op):
+    # An op that an eager tape recorded is not an operation of a graph.
+    is_of_graph = isinstance(op, tf.Operation)
+    if is_of_graph and _is_looped(op):
         raise errors.UnsupportedError(_LOOPED)
     if private.is_vectorized():
         raise errors.UnsupportedError(_VECTORIZED)
-    _check_branch(op, [op.inputs[0]], [op.inputs[1]])
-    _check_calls(op, _check_called_rows)
+    if is_of_graph:
+        _check_branch(op, [op.inputs[0]], [op.inputs[1]])
+        _check_calls(op, _check_called_rows)
     is_token = op.inputs[0].shape.rank == 0
     if op.type.endswith("RowsOf") and not is_token:
         _check_shadow()

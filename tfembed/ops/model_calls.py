@@ -5,7 +5,8 @@ Outside of models nothing is told, and no code of the Keras room runs.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import types
+from typing import Any
 
 from tfembed.ops.private import (
     called_layers,
@@ -15,33 +16,31 @@ from tfembed.ops.private import (
 )
 
 __all__ = [
-    "Observer",
     "keys_to_build_with",
     "note_lookup",
     "note_read",
+    "train_steps",
     "watch",
 ]
 
 
-class Observer(Protocol):
-    """The side of Keras, which `watch` sets."""
-
-    def note_lookup(self, params: Any) -> None:
-        """Takes note of a trainable lookup in a `Variable` or tf.Variable."""
-
-    def note_read(self, table: Any) -> None:
-        """Takes note of a read of a `HashTable` or `StringTable`."""
-
-    def keys_to_build_with(self, ids: Any, params: Any) -> Any:
-        """Returns keys for floats by which Keras finds a model's shapes."""
+# Empty, or the module that has Keras' side of the functions below, alone.
+_OBSERVERS: list[types.ModuleType] = []
 
 
-_OBSERVERS: list[Observer] = []  # Empty, or the side of Keras alone.
-
-
-def watch(observer: Observer) -> None:
-    """Sets the observer."""
+def watch(observer: types.ModuleType) -> None:
+    """Sets the module whose functions of these names are called in models."""
     _OBSERVERS[:] = [observer]
+
+
+def train_steps() -> list[Any]:
+    """Returns the models whose `train_step` runs in this thread, innermost first.
+
+    They are of Keras 3 or tf_keras, whose methods TensorFlow 2.16's AutoGraph
+    converts.
+    """
+    frames = running_frames("train_step", "tf__train_step")
+    return [frame.f_locals.get("self") for frame in frames]
 
 
 def note_lookup(params: Any) -> None:
@@ -51,10 +50,7 @@ def note_lookup(params: Any) -> None:
         if (
             called_layers() is not None
             or in_symbolic_scope()
-            or (
-                tape_records()
-                and running_frames("train_step", "tf__train_step")
-            )
+            or (tape_records() and train_steps())
         ):
             observer.note_lookup(params)
 

@@ -141,9 +141,7 @@ _WILL_KEEP_GRADIENTS = "_tfembed_will_keep_gradients"
 
 
 def set_handle_shape(
-    handle: tf.Tensor,
-    shape: tf.TensorShape,
-    dtype: tf.DType = tf.float32,
+    handle: tf.Tensor, shape: tf.TensorShape, dtype: tf.DType = tf.float32
 ) -> None:
     """Sets the shape and dtype of an eager resource handle's resource.
 
@@ -386,7 +384,9 @@ def have_tangents(tensors: Sequence[tf.Tensor]) -> bool:
     """Says whether a ForwardAccumulator of this thread has one of `tensors`."""
     if not tape_records():
         return False
-    inside = [captured(tensor) for tensor in tensors]
+    inside = tensors
+    if not tf.executing_eagerly():
+        inside = [captured(tensor) for tensor in tensors]
     return bool(forwardprop_util.pack_tangents(inside).tangents)
 
 

@@ -401,10 +401,7 @@ Error = type[errors.TfembedError]
 
 
 def key_tensor(
-    keys: Any,
-    dtype: tf.DType,
-    table: str,
-    error: Error = errors.DtypeError,
+    keys: Any, dtype: tf.DType, table: str, error: Error = errors.DtypeError
 ) -> tf.Tensor:
     """Converts `keys` of any shape to a tensor of `dtype`.
 
@@ -440,10 +437,7 @@ def widened(keys: Any, dtype: tf.DType) -> Any:
 
 
 def value_tensor(
-    values: Any,
-    dtype: tf.DType,
-    table: str,
-    error: Error = errors.DtypeError,
+    values: Any, dtype: tf.DType, table: str, error: Error = errors.DtypeError
 ) -> tf.Tensor:
     """Converts `values` of any shape to a tensor, as `key_tensor` does."""
     return _tensor(values, dtype, f"Values of table '{table}'", error)
@@ -461,7 +455,7 @@ def exists_tensor(exists: Any, table: str) -> tf.Tensor:
 
 def _tensor(value: Any, dtype: tf.DType, what: str, error: Error) -> tf.Tensor:
     if isinstance(value, tf.Tensor) and value.dtype == dtype:
-        return value  # Fast path: small eager calls feel each Python step.
+        return value
     if not _is_tensor(value) and _holds_tensors(value):
         value = tf.convert_to_tensor(value)
     if _is_tensor(value):

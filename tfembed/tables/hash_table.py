@@ -45,13 +45,7 @@ from tfembed.tables.sharded_table import (
 from tfembed.tables.table_stats import TableStats
 from tfembed.units import as_bytes
 
-__all__ = [
-    "EvictedRows",
-    "HashTable",
-    "TableContent",
-    "TableStats",
-    "take",
-]
+__all__ = ["EvictedRows", "HashTable", "TableContent", "TableStats", "take"]
 
 
 class TableContent(NamedTuple):
@@ -293,21 +287,14 @@ class HashTable(ShardedTable):
         """
         keys = self._key_tensor(keys)
         check_forward_mode([self.handle])
-        form: dict[str, Any] = {
-            "dim": self.dim,
-            "value_dtype": self.value_dtype,
-        }
-        if len(self._shards) == 1:
-            (handle,) = self.handles
-            values, exists = table_ops.lookup(handle, keys, **form)
+        row: dict[str, Any] = {"dim": self.dim, "value_dtype": self.value_dtype}
+        handles = self.handles
+        if len(handles) == 1:
+            values, exists = table_ops.lookup(handles[0], keys, **row)
         else:
             parts = self.partition(keys)
-            found = [
-                table_ops.lookup(handle, part, **form)
-                for handle, part in zip(
-                    self.handles, parts.split(keys), strict=True
-                )
-            ]
+            shards = zip(handles, parts.split(keys), strict=True)
+            found = [table_ops.lookup(*shard, **row) for shard in shards]
             values, exists = (parts.merge(x) for x in zip(*found, strict=True))
         return self.with_drawn_rows(keys, values, exists), exists
 
@@ -1139,9 +1126,6 @@ class HashTable(ShardedTable):
         )
         with tf.control_dependencies(fits):
             return tf.identity(rows)
-
-    def _key_tensor(self, keys: Any) -> tf.Tensor:
-        return arguments.key_tensor(keys, self.key_dtype, self.name)
 
     def _make_way(self, optimizer: Any, replaces: bool) -> None:
         """Lays slots out; with `replaces`, in place of another optimizer's."""

@@ -19,7 +19,7 @@ from tfembed.initializers import RowInitializer
 from tfembed.ops import model_calls, private
 from tfembed.ops import table as table_ops
 from tfembed.ops.private import track
-from tfembed.tables.arguments import host_device
+from tfembed.tables import arguments
 from tfembed.tables.key_access import KeyAccess
 from tfembed.tables.partition import KeyPartition, Partitioner, shard_of
 
@@ -285,6 +285,12 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
         """The dtype of the keys."""
         return tf.as_dtype(self._shards[0].options.key_dtype)
 
+    def _key_tensor(self, keys: Any) -> tf.Tensor:
+        """Converts keys to a tensor of the key dtype."""
+        if isinstance(keys, tf.Tensor) and keys.dtype == self.key_dtype:
+            return keys  # Small eager calls feel each Python step.
+        return arguments.key_tensor(keys, self.key_dtype, self.name)
+
     @property
     def value_dtype(self) -> tf.DType:
         """The dtype of a row's numbers."""
@@ -303,7 +309,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
     @property
     def is_remote(self) -> bool:
         """Whether shard 0 lies in a named process, as those of clusters are."""
-        return host_device(self.handle.device)[0] != "localhost"
+        return arguments.host_device(self.handle.device)[0] != "localhost"
 
     @property
     def handles(self) -> list[tf.Tensor]:
@@ -452,7 +458,9 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
     def _is_at_hand(self) -> bool:
         if not tf.executing_eagerly() or self._shards[0].is_in_graph:
             return False
-        places = [host_device(handle.device) for handle in self.handles]
+        places = [
+            arguments.host_device(handle.device) for handle in self.handles
+        ]
         return all(job == "localhost" for job, *_ in places)
 
     @abc.abstractmethod

@@ -302,9 +302,6 @@ class StringTable(ShardedTable):
     def _held_in_words(self) -> str:
         return f"{int(self.size()):,} rows"
 
-    def _key_tensor(self, keys: Any) -> tf.Tensor:
-        return arguments.key_tensor(keys, self.key_dtype, self.name)
-
 
 def _missing_row(initializer: Any, dim: int, table: str) -> tuple[str, ...]:
     """Returns the row of missing keys as `StringOptions.missing` has it."""

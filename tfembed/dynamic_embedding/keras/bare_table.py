@@ -27,7 +27,6 @@ from tfembed.dynamic_embedding.keras.private import (
     add_layer,
     calling_layers,
     disable_jit,
-    innermost_layer,
     models_running,
 )
 from tfembed.dynamic_embedding.keras.table_layer import TableLayer
@@ -38,11 +37,7 @@ from tfembed.dynamic_embedding.tensorflow1.v2_optimizer import (
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers.private import stepping_model
-from tfembed.ops.private import (
-    called_layers,
-    in_symbolic_scope,
-    when_traced,
-)
+from tfembed.ops.private import called_layers, in_symbolic_scope, when_traced
 
 __all__ = ["BareTable", "keys_to_build_with", "note_lookup", "note_read"]
 
@@ -207,7 +202,8 @@ def note_lookup(params: Any) -> None:
     """
     context = called_layers()
     if context is not None:
-        layer, model = innermost_layer(), context.entry_layer
+        layer = next(iter(calling_layers()), None)
+        model = context.entry_layer
     elif in_symbolic_scope():  # Keras builds a model that it loads.
         layer = model = next(
             models_running(keras.Model.build_from_config), None

@@ -11,11 +11,8 @@ from tfembed import errors, ops
 
 __all__ = ["NAMES", "combine_bags", "combine_dense", "reduce_pooling"]
 
-_BAGS = (
-    "mean",
-    "sqrtn",
-    "sum",
-)  # The combiners that define a value for zero rows.
+# The combiners that define a value for zero rows.
+_BAGS = ("mean", "sqrtn", "sum")
 # combiner: tensor, axes -> tensor without them.
 _DENSE: dict[str, Callable[..., tf.Tensor]] = {
     "max": tf.reduce_max,
@@ -25,11 +22,8 @@ _DENSE: dict[str, Callable[..., tf.Tensor]] = {
     "std": tf.math.reduce_std,
     "sum": tf.reduce_sum,
 }
-_DIVIDING = (
-    "mean",
-    "sqrtn",
-    "std",
-)  # They divide by the number of rows, which may be 0.
+# They divide by the number of rows, which may be 0.
+_DIVIDING = ("mean", "sqrtn", "std")
 NAMES = tuple(sorted({*_BAGS, *_DENSE}))
 
 

@@ -38,7 +38,7 @@ def as_ids(value: Any, key_dtype: tf.DType | None, layer: str) -> Any:
       tfembed.errors.DtypeError: a value that cannot be converted, or integers
         mixed with strings.
     """
-    if any(
+    if isinstance(value, tf.Tensor) or any(
         isinstance(one, keras.KerasTensor) or tf.is_tensor(one)
         for one in tf.nest.flatten(value)
     ):

@@ -17,11 +17,8 @@ from tfembed.dynamic_embedding.keras.callbacks import check_one_process
 
 __all__ = ["de_hvd_save_model", "de_save_model", "save_model"]
 
-_ROWLESS_FILES = (
-    ".keras",
-    ".h5",
-    ".hdf5",
-)  # Files of tf_keras, which have no rows.
+# Files of tf_keras, which have no rows.
+_ROWLESS_FILES = (".keras", ".h5", ".hdf5")
 
 
 def save_model(

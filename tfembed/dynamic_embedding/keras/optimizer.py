@@ -11,19 +11,16 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.keras.private import running_step
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
 from tfembed.dynamic_embedding.training.optimizer import (
     TableOptimizer,
-    inner_attribute,
+    attributes_of,
 )
-from tfembed.dynamic_embedding.training.step_gradients import (
-    table_or_self,
-)
+from tfembed.dynamic_embedding.training.step_gradients import table_or_self
 from tfembed.dynamic_embedding.variables.variable import Variable
-from tfembed.foreign_optimizers.wrapped_optimizer import (
-    lasting_name,
-)
+from tfembed.foreign_optimizers.wrapped_optimizer import lasting_name
 
 __all__ = ["KerasTableOptimizer", "moves_tables"]
 
@@ -70,9 +67,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
                 return  # It is read from there.
         super().__setattr__(attribute, value)
 
-    def __getattr__(self, name: str) -> Any:
-        """Returns public attributes of the inner optimizer, as `beta_1`."""
-        return inner_attribute(self, "inner_optimizer", name)
+    __getattr__ = attributes_of("inner_optimizer")
 
     @property
     def nonfinite_rows(self) -> tf.Variable:
@@ -143,7 +138,8 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         pairs = list(grads_and_vars)
         if not self.built:
             self.build([variable for _, variable in pairs])
-        rest = []
+        rest: list[tuple[Any, Any]] = []
+        step: Any = None
         for gradient, variable in pairs:
             of_weight = isinstance(variable, TableVariable)
             if _trains_by_itself(variable):
@@ -151,8 +147,9 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
                     variable.assign(gradient)
                 continue
             if of_weight and isinstance(gradient, tf.IndexedSlices):
-                variable.train_by(self, self.engine)
-                gradient = variable.by_key(gradient)
+                step = step or running_step()
+                variable.train_by(self, self.engine, step)
+                gradient = variable.by_key(gradient, step.scaler)
             rest.append((gradient, variable))
         if rest:
             self.engine.apply_gradients(rest, name=name, **options)

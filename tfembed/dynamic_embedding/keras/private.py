@@ -7,8 +7,9 @@ tests/dynamic_embedding/keras exercises them, on the versions of TensorFlow that
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras.src.backend.common import global_state
@@ -23,11 +24,10 @@ __all__ = [
     "calling_layers",
     "disable_jit",
     "forget_shared_object",
-    "innermost_layer",
-    "loss_scaler_stepping",
     "model_stepping",
     "models_running",
     "optimizer_stepping",
+    "running_step",
     "shared_objects",
     "showing_weights",
     "writing_legacy_h5",
@@ -42,11 +42,10 @@ ENDED_BY = {
     "calling_layers": "a public way to ask which layers are being called",
     "disable_jit": "a public way to ask whether `compile` chose jit_compile",
     "forget_shared_object": "a Keras that loads a layer of three models inside one",
-    "innermost_layer": "a public way to ask which layer is being called",
-    "loss_scaler_stepping": "a public way to ask which optimizer takes a step",
     "model_stepping": "a public way to ask which model takes a step",
     "models_running": "a public way to ask which model takes a step",
     "optimizer_stepping": "a public way to ask which optimizer takes a step",
+    "running_step": "a public way to ask which optimizer takes a step",
     "shared_objects": "a public way to share objects of a model that is loaded",
     "showing_weights": "a hook of weights by which TensorBoard shows them",
     "writing_legacy_h5": "a hook of layers by which the legacy form saves them",
@@ -60,16 +59,11 @@ def calling_layers() -> list[Any]:
     return [one for one in callers if isinstance(one, keras.layers.Layer)]
 
 
-def innermost_layer() -> Any:
-    """Returns the layer whose call is running; None outside of calls."""
-    return next(iter(calling_layers()), None)
-
-
 def models_running(method: Any) -> Iterator[Any]:
     """Yields models whose `method` runs in this thread, innermost first."""
     function: Any = inspect.unwrap(method)
     code = getattr(getattr(function, "__func__", function), "__code__", None)
-    for frame in running_frames(code.co_name) if code is not None else ():
+    for frame in _frames(object, code.co_name) if code is not None else ():
         if frame.f_code is code:
             yield frame.f_locals.get("self")
 
@@ -95,6 +89,39 @@ def optimizer_stepping() -> Any:
     return None if is_scaler else found
 
 
+class _Step(NamedTuple):
+    """The objects of Keras that take a step in this thread; each may be None.
+
+    Attributes:
+      optimizer: as `optimizer_stepping`.
+      scaler: the LossScaleOptimizer.
+      model: as `model_stepping`.
+    """
+
+    optimizer: Any
+    scaler: Any
+    model: Any
+
+
+def running_step() -> _Step:
+    """Returns the optimizers and the model that take a step in this thread."""
+    optimizers, models = [], []
+    for frame in running_frames():
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, keras.optimizers.Optimizer):
+            optimizers.append(caller)
+        elif frame.f_code.co_name == "train_step":
+            models += [caller] if isinstance(caller, keras.Model) else []
+    kind = keras.optimizers.LossScaleOptimizer
+    scalers = [one for one in optimizers if isinstance(one, kind)]
+    is_scaler = optimizers[:1] == scalers[:1]
+    return _Step(
+        None if is_scaler else optimizers[0],
+        scalers[0] if scalers else None,
+        models[0] if models else None,
+    )
+
+
 def asked_for_variable() -> bool:
     """Says whether an optimizer or SwapEMAWeights runs in this thread.
 
@@ -104,20 +131,22 @@ def asked_for_variable() -> bool:
     return _innermost(kinds) is not None
 
 
-def loss_scaler_stepping() -> Any:
-    """Returns the LossScaleOptimizer that steps in this thread, or None."""
-    return _innermost(keras.optimizers.LossScaleOptimizer)
-
-
-def _innermost(kind: Any, method: str | None = None) -> Any:
-    """Returns the object of a kind whose method runs, the innermost, or None.
+def _frames(kind: Any, *names: str) -> Iterator[types.FrameType]:
+    """Yields the running methods of objects of a kind, the innermost first.
 
     Args:
       kind: one class, or several.
-      method: the name of the method; None: any, since optimizers of users have
-        methods of their own, and a strategy runs some of Keras' closures alone.
+      *names: the names of the methods; none: any, since optimizers of users
+        have methods of their own, and a strategy runs closures of Keras alone.
     """
-    for frame in running_frames(*filter(None, [method])):
+    for frame in running_frames(*names):
+        if isinstance(frame.f_locals.get("self"), kind):
+            yield frame
+
+
+def _innermost(kind: Any, *names: str) -> Any:
+    """Returns the object of the first of `_frames`, or None."""
+    for frame in running_frames(*names):
         caller = frame.f_locals.get("self")
         if isinstance(caller, kind):
             return caller
@@ -147,10 +176,9 @@ def forget_shared_object(layer: Any) -> None:
 
 def callbacks_running() -> list[Any]:
     """Returns the callbacks of the `fit` that is running in this thread."""
-    for frame in running_frames("fit"):
-        if isinstance(frame.f_locals.get("self"), keras.Model):
-            found = frame.f_locals.get("callbacks")
-            return list(getattr(found, "callbacks", None) or [])
+    for frame in _frames(keras.Model, "fit"):
+        found = frame.f_locals.get("callbacks")
+        return list(getattr(found, "callbacks", None) or [])
     return []
 
 
@@ -180,4 +208,4 @@ def showing_weights() -> bool:
 
 def writing_legacy_h5() -> bool:
     """Says whether Keras is writing a whole model in its legacy HDF5 format."""
-    return bool(running_frames("save_model_to_hdf5"))
+    return any(_frames(object, "save_model_to_hdf5"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +16,11 @@ import tensorflow as tf
 from tfembed import checks, errors, ops
 from tfembed.dynamic_embedding.keras import layer_config, row_files
 from tfembed.dynamic_embedding.keras.float_ids import LayerKeys, as_ids
-from tfembed.dynamic_embedding.keras.host_steps import say_why_not_compiled
 from tfembed.dynamic_embedding.keras.layer_config import is_below
+from tfembed.dynamic_embedding.keras.private import (
+    asked_for_jit,
+    model_stepping,
+)
 from tfembed.dynamic_embedding.keras.table_counts import table_count
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
 from tfembed.dynamic_embedding.lookups.lookup import (
@@ -33,16 +37,13 @@ from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.initializers import known_fan_in
 from tfembed.tables.arguments import at_hand
 
-__all__ = ["LayerOptions", "TableLayer"]
+__all__ = ["LayerOptions", "TableLayer", "say_why_not_compiled"]
 
 
 _POLICIES = ("admission", "eviction", "expiry")
 
-_INTEGERS = {
-    "fan_in": 1,
-    "init_capacity": 0,
-    "max_size": 1,
-}  # Option -> its least value.
+# Option -> its least value.
+_INTEGERS = {"fan_in": 1, "init_capacity": 0, "max_size": 1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -442,3 +443,28 @@ class TableLayer(keras.layers.Layer):
             f"{what_rows_do}.",
             stacklevel=3,
         )
+
+
+_NOT_COMPILED: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def say_why_not_compiled(layer: Any) -> None:
+    """Warns in the first step of a model with `jit_compile=True`.
+
+    Args:
+      layer: the layer that is being called.
+    """
+    if tf.executing_eagerly():
+        return
+    model = model_stepping()
+    if model is None or model in _NOT_COMPILED or not asked_for_jit(model):
+        return
+    _NOT_COMPILED.add(model)
+    warnings.warn(
+        f"Steps of model '{model.name}' are not compiled by XLA, in spite of "
+        f"jit_compile=True: layer '{layer.name}' has its tables in host memory, "
+        "where XLA compiles nothing, and Keras compiles whole steps or none. "
+        "To have dense layers compiled, put them into a layer of your own whose "
+        "`call` has the decorator @tf.function(jit_compile=True).",
+        stacklevel=2,
+    )

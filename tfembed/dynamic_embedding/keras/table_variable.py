@@ -15,9 +15,9 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.dynamic_embedding.keras import kept_rows
 from tfembed.dynamic_embedding.keras.private import (
-    loss_scaler_stepping,
     model_stepping,
     models_running,
+    running_step,
     showing_weights,
     writing_legacy_h5,
 )
@@ -248,6 +248,9 @@ class TableVariable(SourceWeight):
       table_attribute: how a program reaches the table, for messages.
     """
 
+    # The protocol by which tapes compute the weight's gradient.
+    __composite_gradient__ = _WeightGradient()
+
     def __init__(
         self,
         params: Variable,
@@ -289,11 +292,6 @@ class TableVariable(SourceWeight):
         raise AttributeError("no resource variable")
 
     @property
-    def __composite_gradient__(self) -> _WeightGradient:
-        """The protocol by which tapes compute the weight's gradient."""
-        return _WeightGradient()
-
-    @property
     def params(self) -> Variable:
         """The table."""
         return self._params
@@ -302,16 +300,21 @@ class TableVariable(SourceWeight):
         """Replaces the table by another one of the same width."""
         self._params = params
 
-    def by_key(self, gradient: tf.IndexedSlices) -> tf.IndexedSlices:
+    def by_key(
+        self, gradient: tf.IndexedSlices, scaler: Any
+    ) -> tf.IndexedSlices:
         """Returns the gradient by key, without the running step's loss scale.
 
         Keras divides only the gradients of other weights by that scale.
+
+        Args:
+          gradient: the gradient of the weight.
+          scaler: the LossScaleOptimizer of the step, or None.
 
         Raises:
           tfembed.errors.UnsupportedError: the step's LossScaleOptimizer got the
             gradient in another form than the tape of a model's step gave.
         """
-        scaler = loss_scaler_stepping()
         if isinstance(gradient, ScaledSlices):
             values = gradient.values
             if scaler is not None:
@@ -322,7 +325,12 @@ class TableVariable(SourceWeight):
         return gradient
 
     def train_by(
-        self, optimizer: Any, engine: Any, *, is_own: bool = False
+        self,
+        optimizer: Any,
+        engine: Any,
+        step: Any = None,
+        *,
+        is_own: bool = False,
     ) -> None:
         """Has an optimizer train the table, in a step that the optimizer takes.
 
@@ -337,6 +345,7 @@ class TableVariable(SourceWeight):
           optimizer: an optimizer of Keras.
           engine: the `TableTrainer` that applies the optimizer's rule to
             tables.
+          step: the `running_step`, if it is known.
           is_own: whether it is the optimizer of the table alone, and not the
             one that takes the step.
 
@@ -346,9 +355,9 @@ class TableVariable(SourceWeight):
           tfembed.errors.UnsupportedError: a LossScaleOptimizer takes the step,
             and no model does.
         """
-        model = model_stepping()
+        _, scaler, model = step or running_step()
         scaled = keras.optimizers.LossScaleOptimizer.apply
-        if model is None and any(models_running(scaled)):
+        if model is None and scaler is not None and any(models_running(scaled)):
             raise self._not_scaled()
         trace = outermost_trace()
         is_second = trace is not None and trace is self._traced_in()

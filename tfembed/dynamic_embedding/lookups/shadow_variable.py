@@ -179,11 +179,7 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
         return self.ids.assign(ids)
 
     def _buffers(self) -> dict[str, tf.Variable]:
-        return {
-            **super()._buffers(),
-            "ids": self.ids,
-            "exists": self.exists,
-        }
+        return {**super()._buffers(), "ids": self.ids, "exists": self.exists}
 
 
 class TableShadow(ShadowVariable):
@@ -205,9 +201,8 @@ class TableShadow(ShadowVariable):
     def _watch(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         if not self.trainable:
             return rows
-        return watch(
-            rows, ids, self.params
-        )  # Once, since both have the same handle.
+        # Once, since both have the same handle.
+        return watch(rows, ids, self.params)
 
 
 def _check_type(argument: str, value: Any, expected: type) -> None:

@@ -138,10 +138,7 @@ def buffer(
     """
     empty = tf.zeros([0, *row_shape], dtype)
     variable = private.unnamed_variable(
-        name,
-        initial_value=empty,
-        trainable=False,
-        shape=tf.TensorShape(None),
+        name, initial_value=empty, trainable=False, shape=tf.TensorShape(None)
     )
     # No checkpoint saves it, so this runs for SavedModels only.
     variable._serialize_to_tensors = lambda: {_VALUE_KEY: tf.identity(empty)}
@@ -233,9 +230,8 @@ class TrainableWrapper(GradientSource, tf.Variable):
             self.ids, self._name = rows_of_graph.ids, rows_of_graph.handle.name
         self.exists: Any = None
         self._fetched: tf.Tensor | None = None
-        self._element: tf.Tensor | None = (
-            None  # The tensor that sessions fetch.
-        )
+        # The tensor that sessions fetch.
+        self._element: tf.Tensor | None = None
         self._is_behind = False  # True after a step updated the rows.
         self._tracked_slots: list[TrainableWrapper] = []
         private.track(self, "params", params)
@@ -518,9 +514,8 @@ class TrainableWrapper(GradientSource, tf.Variable):
         return rows
 
     def _watch(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-        if (
-            self._in_graph_mode
-        ):  # Its handle passes gradients on to the table's.
+        # Its handle passes gradients on to the table's.
+        if self._in_graph_mode:
             return watch(rows, ids, self)
         return watch(rows, ids, self.params, self)
 
@@ -560,9 +555,8 @@ class TrainableWrapper(GradientSource, tf.Variable):
         self, save_type: str = "checkpoint", **kwargs: Any
     ) -> dict[str, Any]:
         children = super()._trackable_children(save_type, **kwargs)
-        if (
-            save_type == "savedmodel"
-        ):  # Functions may have captured the buffers.
+        # Functions may have captured the buffers.
+        if save_type == "savedmodel":
             children.update(self._buffers())
         return children
 

@@ -21,12 +21,7 @@ from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.ops import table as table_ops
 from tfembed.tables import HashTable, hash_table
 
-__all__ = [
-    "TableSaveable",
-    "add_to_savers",
-    "export_with_notes",
-    "saveables",
-]
+__all__ = ["TableSaveable", "add_to_savers", "export_with_notes", "saveables"]
 
 # All saveables that were made in a graph.
 _of_graph: weakref.WeakKeyDictionary[
@@ -124,9 +119,8 @@ class TableSaveable(private.SaveableObject):
         self._table = table
         self.stem = name or FileStem(table.name, num_shards=1).of_shard
         self._noted = _note_dtypes(table)
-        self._restored: dict[
-            str, _Checked
-        ] = {}  # Name of the op that reads -> content.
+        # Name of the op that reads -> content.
+        self._restored: dict[str, _Checked] = {}
         self.exports = _Exports(table) if exports is None else exports
         self.last_asked = 0
         _of_graph.setdefault(table.handle.graph, []).append(weakref.ref(self))
@@ -185,8 +179,7 @@ class TableSaveable(private.SaveableObject):
             replaced = table.replace(saved.keys, saved.columns)
         with tf.control_dependencies([replaced]):
             return tf.group(
-                replaced,
-                *_restore_notes(table, saved.keys, saved.noted),
+                replaced, *_restore_notes(table, saved.keys, saved.noted)
             )
 
     def checked(self, read: tf.Operation) -> _Checked | None:
@@ -272,9 +265,8 @@ class _NotesSaveable(private.SaveableObject):
     """
 
     def __init__(self, exports: _Exports, name: str) -> None:
-        self.op = (
-            None  # An op that another saveable has too would be saved twice.
-        )
+        # An op that another saveable has too would be saved twice.
+        self.op = None
         self.name = name
         self._exports = exports
 

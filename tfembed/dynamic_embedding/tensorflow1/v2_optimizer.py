@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.dynamic_embedding.training.optimizer import (
     TableOptimizer,
-    inner_attribute,
+    attributes_of,
 )
 from tfembed.dynamic_embedding.training.slot_variable import slot_called
 from tfembed.dynamic_embedding.training.step_gradients import (
@@ -25,12 +25,7 @@ from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers import private
 from tfembed.ops.private import track
 
-__all__ = [
-    "base_for",
-    "frozen_tables",
-    "is_front",
-    "v2_table_optimizer",
-]
+__all__ = ["base_for", "frozen_tables", "is_front", "v2_table_optimizer"]
 
 
 def base_for(opt: Any) -> Any:
@@ -100,9 +95,7 @@ class _Front:
         self.engine = engine
         self.inner_optimizer = engine.optimizer
 
-    def __getattr__(self, name: str) -> Any:
-        """Returns public attributes of the inner optimizer, as `beta_1`."""
-        return inner_attribute(self, "inner_optimizer", name)
+    __getattr__ = attributes_of("inner_optimizer")
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Sets the inner optimizer's public attributes, such as `lr`."""

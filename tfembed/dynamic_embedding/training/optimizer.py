@@ -25,6 +25,7 @@ from tfembed.dynamic_embedding.training.step_gradients import (
     listed,
     loss_gradients,
     sort_gradients,
+    table_gradient,
     variable_of,
 )
 from tfembed.dynamic_embedding.training.table_update import (
@@ -50,8 +51,8 @@ __all__ = [
     "DirectSteps",
     "TableOptimizer",
     "TableTrainer",
+    "attributes_of",
     "check_replicas",
-    "inner_attribute",
     "once",
 ]
 
@@ -141,25 +142,25 @@ def _of_each(strategy: Any, part: Any) -> tuple[Any, ...]:
     return found * strategy.num_replicas_in_sync
 
 
-def inner_attribute(front: Any, holder: str, name: str) -> Any:
-    """Returns a public attribute of a wrapped optimizer, such as `beta_1`.
+def attributes_of(holder: str) -> Callable[[Any, str], Any]:
+    """Makes the `__getattr__` of a class that wraps an optimizer.
 
-    It is for `__getattr__`, which may be called before the optimizer is set.
+    It returns the public attributes of the optimizer, such as `beta_1`, and
+    raises AttributeError for others. It may run before the optimizer is set.
 
     Args:
-      front: the wrapper.
-      holder: the attribute of `front` that is the optimizer.
-      name: the name of the attribute to return.
-
-    Raises:
-      AttributeError: the optimizer has no such attribute, or it is private.
+      holder: the attribute that is the optimizer.
     """
-    inner = vars(front).get(holder)
-    if name.startswith("_") or not hasattr(inner, name):
-        raise AttributeError(
-            f"'{type(front).__name__}' object has no attribute '{name}'"
-        )
-    return getattr(inner, name)
+
+    def attribute(front: Any, name: str) -> Any:
+        inner = vars(front).get(holder)
+        if name.startswith("_") or not hasattr(inner, name):
+            raise AttributeError(
+                f"'{type(front).__name__}' object has no attribute '{name}'"
+            )
+        return getattr(inner, name)
+
+    return attribute
 
 
 _NONFINITE = ("skip", "refuse", "allow")
@@ -251,6 +252,8 @@ class TableTrainer(tf.Module):
       tfembed.errors.ArgumentError: an unknown `nonfinite`.
     """
 
+    __getattr__ = attributes_of("_opt")
+
     def __init__(
         self,
         opt: Any,
@@ -285,10 +288,6 @@ class TableTrainer(tf.Module):
     def optimizer(self) -> Any:
         """The wrapped optimizer."""
         return self._opt
-
-    def __getattr__(self, name: str) -> Any:
-        """Returns a public attribute of the wrapped optimizer."""
-        return inner_attribute(self, "_opt", name)
 
     def options(self) -> dict[str, Any]:
         """Returns the constructor's other arguments."""
@@ -374,26 +373,21 @@ class TableTrainer(tf.Module):
                 name=scope,
             )
 
-    def move_tables(self, gradients: Iterable[tuple[Any, Variable]]) -> None:
-        """Updates tables inside of a step of the optimizer, which counts it.
+    def move_table(self, gradient: tf.IndexedSlices, params: Variable) -> None:
+        """Updates a table inside of a step of the optimizer, which counts it.
 
         Args:
-          gradients: pairs of slices by key and a table.
+          gradient: slices by key.
+          params: the table, to which this optimizer is attached.
         """
-        steps = self._steps_here()
         check_replicas(self.nonfinite_rows, are_summed=False)
-        sparse, _ = sort_gradients(
-            gradients,
-            lists_all_dense=steps.lists_all_dense,
-            compares_values=steps.compares_values,
-        )
-        self.attach(params for _, params in sparse)
+        sparse = [table_gradient(gradient, params)]
         with tf.control_dependencies(checks_at_run_time(sparse)):
             clipping = self._wrapped.clipping
             if clipping is not None:
                 sparse, _ = clipping.apply(sparse, [])
             once(self._update_tables, sparse)
-        for _, params in sparse if tf.executing_eagerly() else []:
+        if tf.executing_eagerly():
             params.note_step()
 
     def attach(

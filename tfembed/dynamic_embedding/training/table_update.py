@@ -23,12 +23,7 @@ from tfembed.foreign_optimizers.table_gradients import (
 from tfembed.ops.private import converted
 from tfembed.tables.arguments import host_device
 
-__all__ = [
-    "forget_evicted",
-    "note_updates",
-    "update_rows",
-    "update_tables",
-]
+__all__ = ["forget_evicted", "note_updates", "update_rows", "update_tables"]
 
 
 def update_tables(
@@ -101,9 +96,8 @@ class _Update:
         self.features: list[ops.FeatureIds] = []
         self.plans: list[ops.FeaturePlan] = []
         self.summands: list[tf.Tensor] = []
-        self._indices: dict[
-            tuple[int, int], int
-        ] = {}  # (variable, shard) -> position in the lists.
+        # (variable, shard) -> position in the lists.
+        self._indices: dict[tuple[int, int], int] = {}
 
     def add(
         self, params: Variable, shard: int, keys: tf.Tensor, values: tf.Tensor
@@ -147,7 +141,7 @@ def forget_evicted(gradients: TableGradients) -> None:
       gradients: the gradients by key; a variable may come several times.
     """
     followed = [pair for pair in gradients if pair[1].table.is_followed]
-    for params, keys in _keys_by_variable(followed):
+    for params, keys in _keys_by_variable(followed) if followed else ():
         params.table.followers.forget_evicted(keys)
 
 
@@ -161,7 +155,7 @@ def note_updates(gradients: TableGradients) -> None:
       gradients: the gradients by key; a variable may come several times.
     """
     restricted = [p for p in gradients if p[1].restrict_policy is not None]
-    for params, keys in _keys_by_variable(restricted):
+    for params, keys in _keys_by_variable(restricted) if restricted else ():
         if params.table.admission is not None:
             keys = tf.boolean_mask(keys, params.table.contains(keys))
         policy: Any = params.restrict_policy

@@ -107,14 +107,14 @@ def check_no_options(options: dict[str, Any], name: str) -> None:
 
 
 def id_tensor(
-    ids: Any,
-    params: Any,
-    error: type[errors.TfembedError] = errors.DtypeError,
+    ids: Any, params: Any, error: type[errors.TfembedError] = errors.DtypeError
 ) -> tf.Tensor:
     """Converts ids for lookups, as `key_tensor`; raises DtypeError (TypeError).
 
     Tensors for a layer's table are widened, as the layer does.
     """
+    if isinstance(ids, tf.Tensor) and ids.dtype == params.key_dtype:
+        return ids  # Fast path, as in `arguments.key_tensor`.
     if tf.is_tensor(ids) or isinstance(ids, np.ndarray):
         as_keys = getattr(params, "as_keys", None)
         if as_keys is not None:

@@ -129,10 +129,7 @@ class StepForms:
                 numbers.popleft()
 
     def dequeue(
-        self,
-        name: str | None,
-        replica: int,
-        waiting: Callable[[StepName], int],
+        self, name: str | None, replica: int, waiting: Callable[[StepName], int]
     ) -> StepName:
         """Returns the step of the batch to dequeue; call `note_dequeued` after.
 
@@ -317,6 +314,5 @@ class RecentNames:
             oldest = next(iter(self._users))
             users = self._users.pop(oldest)
             if users or not self._forget(oldest):
-                self._users[oldest] = (
-                    users  # Moved to the end, to be tried after all others.
-                )
+                # Moved to the end, to be tried after all others.
+                self._users[oldest] = users

@@ -72,9 +72,8 @@ class TpuHostEngine:
             tf.distribute.get_strategy()
         )
         self._steps = NamedSteps(plan, options.bound, waits=True)
-        self._making = (
-            threading.Lock()
-        )  # Held while threads that trace make queues.
+        # Held while threads that trace make queues.
+        self._making = threading.Lock()
         self._gradients: dict[StepName, list[BatchQueue]] = {}
         self._updated: dict[StepName, Any] = {}
         with tf.device(self._host):

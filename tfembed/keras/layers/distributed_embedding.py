@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from tfembed import embedding, errors, ops, optimizers
 from tfembed.dynamic_embedding.keras import kept_rows
-from tfembed.dynamic_embedding.keras.host_steps import say_why_not_compiled
 from tfembed.dynamic_embedding.keras.layer_config import (
     NoMatrix,
     is_below,
@@ -28,6 +27,7 @@ from tfembed.dynamic_embedding.keras.private import (
     shared_objects,
 )
 from tfembed.dynamic_embedding.keras.table_counts import table_count
+from tfembed.dynamic_embedding.keras.table_layer import say_why_not_compiled
 from tfembed.dynamic_embedding.keras.table_variable import (
     SourceWeight,
     rows_in_words,
