@@ -21,6 +21,7 @@ from typing import Any
 from setuptools import Extension, setup
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 try:
     from setuptools.command.bdist_wheel import bdist_wheel
@@ -174,6 +175,23 @@ def install(source: pathlib.Path, target: pathlib.Path) -> None:
     target.chmod(0o755)
 
 
+class BuildWithPrograms(build_py):
+    """Puts the programs that `tfembed example` prints into the package.
+
+    In a checkout the command reads them in their place.
+    """
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            shutil.copytree(
+                ROOT / "examples" / "models",
+                pathlib.Path(self.build_lib) / "tfembed" / "examples",
+                ignore=shutil.ignore_patterns("__pycache__"),
+                dirs_exist_ok=True,
+            )
+
+
 class FreshBuild(build):
     """Leaves no module of an earlier build in the wheel."""
 
@@ -208,6 +226,7 @@ setup(
     cmdclass={
         "build": FreshBuild,
         "build_ext": BazelBuild,
+        "build_py": BuildWithPrograms,
         "bdist_wheel": PlatformWheel,
     },
 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import dataclasses
 import importlib
 import os
+import pathlib
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +16,7 @@ from tfembed import errors
 from tfembed.cluster import launcher
 from tfembed.inspection import command
 from tfembed.inspection.answers import as_json
+from tfembed.inspection.written_file import written_file
 
 __all__ = ["main"]
 
@@ -27,7 +30,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
       The exit status.
     """
-    return command.main(arguments, commands=[_add_export, _add_launch])
+    return command.main(
+        arguments, commands=[_add_example, _add_export, _add_launch]
+    )
+
+
+def _add_example(commands: Any) -> None:
+    example = commands.add_parser(
+        "example",
+        help="print a program that trains and serves a model",
+        description="Lists programs of one file, each of which trains, "
+        "evaluates and serves a model, or prints one.",
+    )
+    example.add_argument("name", nargs="?", help="the program to print")
+    example.add_argument("--to", metavar="FILE", help="write it to a new file")
+    example.set_defaults(run=_example)
+
+
+def _example(options: argparse.Namespace) -> int:
+    package = pathlib.Path(__file__).parent
+    folders = package / "examples", package.parent / "examples" / "models"
+    paths = {one.stem: one for folder in folders for one in folder.glob("*.py")}
+    texts = {name: paths[name].read_text("utf-8") for name in sorted(paths)}
+    about = {
+        name: (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
+        for name, text in texts.items()
+    }
+    name = options.name
+    if name not in texts and (name is not None or options.to is not None):
+        raise errors.ArgumentError(
+            f"Name a program, one of {', '.join(texts)}; got {name or 'none'}."
+        )
+    if options.to is not None:
+        with written_file(options.to, replaces=False) as path:
+            path.write_text(texts[name], "utf-8")
+        answer = {"name": name, "path": options.to}
+        shown = f"{options.to} is written: python {options.to}\n"
+    elif name is not None:
+        answer, shown = {"name": name, "program": texts[name]}, texts[name]
+    else:
+        programs = [{"name": n, "about": about[n]} for n in texts]
+        answer = {"programs": programs}
+        lines = [f"{n:<20}  {about[n]}\n" for n in texts]
+        shown = "".join(
+            [*lines, "\ntfembed example NAME --to FILE writes one.\n"]
+        )
+    sys.stdout.write(f"{as_json(answer)}\n" if options.json else shown)
+    return 0
 
 
 def _add_export(commands: Any) -> None:

@@ -7,5 +7,6 @@ import sys
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
-if str(EXAMPLES) not in sys.path:
-    sys.path.insert(0, str(EXAMPLES))
+for folder in (str(EXAMPLES), str(EXAMPLES / "models")):
+    if folder not in sys.path:
+        sys.path.insert(0, folder)

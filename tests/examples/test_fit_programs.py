@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import re
 
-import ctr_fit
+import ctr
 import pytest
-import retrieval_fit
+import two_tower
 
 pytestmark = pytest.mark.slow
 
 
 def test_two_towers_find_more_than_what_is_popular(capsys):
-    assert retrieval_fit.main(["--epochs=8"]) == 0
+    assert two_tower.main(["--epochs=8"]) == 0
 
     said = capsys.readouterr().out
     popular = float(re.search(r"what is popular +([\d.]+)", said).group(1))
     towers = float(re.search(r"two towers +([\d.]+)", said).group(1))
     assert towers > 1.5 * popular
-    assert re.search(r"user 1 is shown \['\d+'(, '\d+'){4}\]", said)
+    assert re.search(r"user 1 is shown \['\d+'(, '\d+'){9}\]", said)
+    assert "served, the same: True" in said
 
 
 def test_clicks_are_told_apart_and_a_saved_model_predicts_the_same(capsys):
-    assert ctr_fit.main(["--epochs=2", "--steps=40"]) == 0
+    assert ctr.main(["--epochs=2", "--examples=20000"]) == 0
 
     said = capsys.readouterr().out
     assert float(re.search(r"AUC of the best epoch: ([\d.]+)", said)[1]) > 0.6
@@ -30,7 +31,7 @@ def test_clicks_are_told_apart_and_a_saved_model_predicts_the_same(capsys):
     assert "saved, loaded, and it predicts the same" in said
 
 
-@pytest.mark.parametrize("program", [retrieval_fit, ctr_fit])
+@pytest.mark.parametrize("program", [two_tower, ctr])
 def test_missing_data_is_one_line(program, capsys):
     assert program.main(["--data=nowhere"]) == 1
     assert capsys.readouterr().err.startswith("error: nowhere: ")
