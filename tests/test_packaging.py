@@ -267,6 +267,21 @@ def test_a_library_asks_for_symbols_that_older_systems_have(path):
     assert not too_new
 
 
+def test_a_version_without_wheels_is_refused_before_anything_is_made():
+    said = subprocess.run(
+        [ROOT / "scripts" / "wheels", "2.15", "2.20"],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+
+    assert (said.returncode, said.stdout) == (2, "")
+    assert re.fullmatch(
+        r"A version is one of 2\.16 .*; got 2\.15\.\n", said.stderr
+    )
+    assert not (ROOT / ".venv-wheel-2.15").exists()
+
+
 class _Workspace:
     """One C++ file that is built as tfembed is."""
 

@@ -163,7 +163,11 @@ def naming(path: str, what: str) -> Iterator[None]:
 def check_names(
     found: Sequence[str], wanted: Iterable[str], path: str, line: int | None
 ) -> None:
-    """Refuses a file that lacks a column, or has two of one name."""
+    """Refuses a file that lacks a column, or has two of a name, or no text."""
+    try:
+        "".join(found).encode()
+    except UnicodeEncodeError:
+        raise DataError("the text is not UTF-8", path=path, line=line) from None
     for name in wanted:
         count = list(found).count(name)
         if count != 1:
@@ -196,7 +200,7 @@ def read_header(
     is_quoted = delimiter in quoted
     head = next(read_blocks(Layout(path, (), delimiter, is_quoted)))
     row = head.rows()[0]
-    text = row.decode(errors="replace").rstrip("\r\n")
+    text = row.decode(errors="surrogateescape").rstrip("\r\n")
     names = text.split(delimiter)
     if is_quoted and '"' in text:
         try:
