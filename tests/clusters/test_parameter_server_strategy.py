@@ -49,6 +49,16 @@ PROGRAM = """
     }
     seen["loss"] = scheduled(lambda: strategy.run(step))
     seen["rows"] = scheduled(lambda: v.lookup(keys))
+    with strategy.scope():
+        bias = tf.Variable(0.0)
+        pairs = [
+            (tf.constant(1.0), bias),
+            (tf.IndexedSlices(tf.ones([1, 1]), keys[:1]), v),
+        ]
+        try:
+            optimizer.apply_gradients(pairs)
+        except tfembed.errors.StateError as error:
+            seen["refused"] = str(error)
     seen["layer"] = scheduled(lambda: layer(keys))
     seen["config"] = named.get_config()
 
@@ -90,6 +100,12 @@ def test_workers_look_up_and_train_them(program):
     assert seen["loss"] == 4.0
     assert seen["rows"] == [[0.5], [0.0], [0.0], [0.5]]
     assert seen["layer"] == [[1.0, 1.0]] * 4
+
+
+def test_a_step_outside_of_a_replica_says_where_it_belongs(program):
+    seen, _ = program
+
+    assert "must be called inside of strategy.run" in seen["refused"]
 
 
 # A file does not ask for the devices of the process that wrote it. Looked at

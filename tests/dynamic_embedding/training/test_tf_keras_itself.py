@@ -74,3 +74,17 @@ def test_a_model_of_tf_keras_trains_its_dense_variables_beside_it():
 
     assert int(table.size()) == 3
     assert (layer.kernel.numpy() != before).all()
+
+
+# Methods that a wrapper does not have go to the wrapped optimizer, which knows
+# no tables. Looked at too: the wrapper of Keras 3's, which has `build`.
+def test_an_optimizer_is_built_with_tables_before_the_first_step():
+    table = de.Variable(dim=2, name="built", initializer=1.0)
+    dense = tf.Variable([1.0, 2.0])
+    optimizer = de.DynamicEmbeddingOptimizer(tf_keras.optimizers.Adam(0.1))
+
+    optimizer.build([table, dense])
+
+    assert table.table.optimizer is not None
+    sizes = [v.shape.num_elements() for v in optimizer.variables()]
+    assert sizes.count(2) == 2

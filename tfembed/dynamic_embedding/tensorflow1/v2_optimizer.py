@@ -208,8 +208,12 @@ class _Front:
         """Returns the next step's learning rate; Keras 2's name for it."""
         return tf.cast(self.engine.learning_rate, var_dtype)
 
+    def build(self, var_list: Sequence[Any]) -> None:
+        """Makes the slots of dense variables, and those in rows of tables."""
+        self._create_all_weights(var_list)
+
     def _create_all_weights(self, var_list: Sequence[Any]) -> None:
-        """Makes slots; Keras calls it before it loads weights."""
+        """Does the same; Keras calls it before it loads weights."""
         targets = [table_or_self(v) for v in var_list]
         self.engine.attach(v for v in targets if is_of_a_table(v))
         dense = [v for v in targets if not is_of_a_table(v)]

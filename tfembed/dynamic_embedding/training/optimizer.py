@@ -100,6 +100,26 @@ def check_replicas(counter: tf.Variable, *, are_summed: bool) -> None:
         )
 
 
+def check_worker() -> None:
+    """Refuses a step of dense variables that a coordinator takes by itself.
+
+    Raises:
+      tfembed.errors.StateError: under a ParameterServerStrategy, outside of
+        strategy.run.
+    """
+    strategy = tf.distribute.get_strategy()
+    is_asynchronous = isinstance(
+        strategy, tf.distribute.ParameterServerStrategy
+    )
+    if is_asynchronous and tf.distribute.get_replica_context() is None:
+        raise errors.StateError(
+            "A step of dense variables under ParameterServerStrategy must be "
+            "called inside of strategy.run, in a function that the coordinator "
+            "schedules: coordinator.schedule(tf.function(lambda: "
+            "strategy.run(step)))."
+        )
+
+
 def once(
     update: Callable[[list[TableGradient]], Any],
     gradients: Sequence[TableGradient],
@@ -354,6 +374,8 @@ class TableTrainer(tf.Module):
         )
         if dense and not self._wrapped.moves_dense:
             self._wrapped.apply_dense(dense)  # Raises an error that says why.
+        if dense:
+            check_worker()
         with tf.name_scope(name or "apply_gradients") as scope:
             self.attach(params for _, params in sparse)
             checks = checks_at_run_time(sparse)
