@@ -62,6 +62,7 @@ ROOMS = {
     "foreign_optimizers",
     "not_in_release",
     "checks",
+    "cluster",
     "config",
     "embedding",
     "export",
