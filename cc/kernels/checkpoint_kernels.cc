@@ -396,6 +396,11 @@ absl::Status NoName(const std::string& prefix, absl::string_view name) {
                    "' is neither text nor that of a slice."));
 }
 
+struct NamedDtype {
+  std::string name;
+  tensorflow::DataType dtype;
+};
+
 // Checks the checkpoint `prefix`, whatever saved it: all that its index says,
 // and that all of it is in the files. With `checksums` it reads every byte and
 // compares them; without, little more than the index. Takes a few megabytes of
@@ -403,22 +408,28 @@ absl::Status NoName(const std::string& prefix, absl::string_view name) {
 // file is damaged or cut off. Both name the file and, where it is known, the
 // tensor.
 absl::Status CheckCheckpoint(Env* env, const std::string& prefix,
-                             bool checksums) {
+                             bool checksums, std::vector<NamedDtype>* tensors) {
   CheckpointFiles files(env, prefix);
   TF_RETURN_IF_ERROR(files.status());
   const int64_t n = files.index().size();
-  std::vector<bool> has_name(n);
+  std::vector<bool> has_name(n), is_part(n);
+  std::vector<tensorflow::DataType> dtypes(n);
   for (int64_t i = 0; i < n; ++i) {
     SavedTensor saved;
     TF_RETURN_IF_ERROR(CheckEntry(&files, i, checksums, &saved));
+    dtypes[i] = saved.dtype;
     for (const SavedTensor::Part& part : saved.parts) {
-      if (part.entry != i) has_name[part.entry] = true;
+      if (part.entry != i) is_part[part.entry] = has_name[part.entry] = true;
     }
     // Slices without elements are no parts.
     if (saved.bytes == 0 || IsUtf8(files.index().name(i))) has_name[i] = true;
   }
   for (int64_t i = 0; i < n; ++i) {
-    if (!has_name[i]) return NoName(prefix, files.index().name(i));
+    const absl::string_view name = files.index().name(i);
+    if (!has_name[i]) return NoName(prefix, name);
+    if (!is_part[i] && IsUtf8(name)) {
+      tensors->push_back({std::string(name), dtypes[i]});
+    }
   }
   return absl::OkStatus();
 }
@@ -434,8 +445,17 @@ class CheckpointCheckOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     tstring prefix;
     OP_REQUIRES_OK(context, ReadPrefix(context, 0, &prefix));
-    OP_REQUIRES_OK(context,
-                   CheckCheckpoint(context->env(), prefix, checksums_));
+    std::vector<NamedDtype> tensors;
+    OP_REQUIRES_OK(
+        context, CheckCheckpoint(context->env(), prefix, checksums_, &tensors));
+    const TensorShape shape({static_cast<int64_t>(tensors.size())});
+    Tensor *names, *dtypes;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &names));
+    OP_REQUIRES_OK(context, context->allocate_output(1, shape, &dtypes));
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      names->vec<tstring>()(i) = tensors[i].name;
+      dtypes->vec<int32_t>()(i) = tensors[i].dtype;
+    }
   }
 
  private:

@@ -150,15 +150,22 @@ tensor that is not there.
 
 REGISTER_OP("Tfembed>CheckpointCheck")
     .Input("prefix: string")
+    .Output("names: string")
+    .Output("dtypes: int32")
     .Attr("checksums: bool = true")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* context) {
+    .SetShapeFn(WithinMemory([](InferenceContext* context) {
       ShapeHandle unused;
-      return context->WithRank(context->input(0), 0, &unused);
-    })
+      TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 0, &unused));
+      const auto n = context->UnknownDim();
+      context->set_output(0, context->Vector(n));
+      context->set_output(1, context->Vector(n));
+      return absl::OkStatus();
+    }))
     .Doc(R"doc(
 Reads all files of the checkpoint `prefix`, of any program, and compares their
 checksums; with `checksums` false compares the index with the files' sizes only. An error names the file, and the tensor where it is known.
+Returns the names of the tensors, and their dtypes as numbers of the enum.
 )doc");
 
 REGISTER_OP("Tfembed>CheckDistinct")

@@ -67,6 +67,25 @@ def test_a_prefix_that_is_no_scalar_is_refused(handle):
         ops.tfembed_checkpoint_check(pair)
 
 
+def test_a_check_returns_whole_tensors_by_name(tmp_path):
+    path = str(tmp_path / "ckpt")
+    tf.raw_ops.SaveV2(
+        prefix=path,
+        tensor_names=["whole", "sliced", "words"],
+        shape_and_slices=["", "4 0,4", ""],
+        tensors=[tf.constant([1, 2]), tf.ones([4]), tf.constant(["a"])],
+    )
+
+    names, dtypes = library.load().tfembed_checkpoint_check(path)
+
+    found = zip(names.numpy(), dtypes.numpy(), strict=True)
+    assert {name: tf.as_dtype(int(number)) for name, number in found} == {
+        b"sliced": tf.float32,
+        b"whole": tf.int32,
+        b"words": tf.string,
+    }
+
+
 def test_a_chunk_that_is_no_scalar_is_refused(handle, prefix):
     with pytest.raises(tf.errors.InvalidArgumentError, match="chunk"):
         library.load().tfembed_table_read_chunk(

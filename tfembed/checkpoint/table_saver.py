@@ -287,11 +287,13 @@ def _saved_states(
     if not (takes_state and any(source.load_slots for source in sources)):
         return [None] * len(sources)
     try:
-        # TensorFlow's reader trusts an index.
-        checkpoint_ops.check(prefix, checksums=False)
-        # `tf.train.load_checkpoint` prefers a folder of the prefix's name.
-        saved = tf.compat.v1.train.NewCheckpointReader(prefix.numpy().decode())
-        dtypes = saved.get_variable_to_dtype_map()
+        names, numbers = checkpoint_ops.check(prefix, checksums=False)
+        dtypes = {
+            name.decode(): number
+            for name, number in zip(
+                names.numpy(), numbers.numpy().tolist(), strict=True
+            )
+        }
         return [
             _saved_state(prefix, f"{source.tensor_name}/{_STATE}/", dtypes)
             if source.load_slots
@@ -306,10 +308,14 @@ def _saved_states(
 
 
 def _saved_state(
-    prefix: tf.Tensor, begin: str, dtypes: Mapping[str, tf.DType]
+    prefix: tf.Tensor, begin: str, dtypes: Mapping[str, int]
 ) -> dict[str, tf.Tensor]:
     """Reads the tensors whose names have this beginning, which goes."""
-    tensors = {n: dtype for n, dtype in dtypes.items() if n.startswith(begin)}
+    tensors = {
+        name: tf.as_dtype(number)
+        for name, number in dtypes.items()
+        if name.startswith(begin)
+    }
     for name, dtype in tensors.items():
         if not (dtype.is_floating or dtype.is_integer):
             raise tf.errors.DataLossError(
@@ -666,7 +672,7 @@ def save_strings(
 def _checked_sizes(prefix: tf.Tensor) -> tf.Tensor:
     """Returns the prefix, after a check of its index against its files."""
     checked = checkpoint_ops.check(prefix, checksums=False)
-    with tf.control_dependencies([] if checked is None else [checked]):
+    with tf.control_dependencies(checked):
         return tf.identity(prefix)
 
 

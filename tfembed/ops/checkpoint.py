@@ -198,8 +198,10 @@ def check_distinct(keys: tf.Tensor, *, table_name: str) -> tf.Operation | None:
         )
 
 
-def check(prefix: tf.Tensor, *, checksums: bool = True) -> tf.Operation | None:
-    """Checks a checkpoint's index against its files.
+def check(
+    prefix: tf.Tensor, *, checksums: bool = True
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Checks a checkpoint's index against its files; returns what they have.
 
     Args:
       prefix: string scalar.
@@ -207,12 +209,17 @@ def check(prefix: tf.Tensor, *, checksums: bool = True) -> tf.Operation | None:
         only sizes, before TensorFlow's own reader, which some damaged indices
         crash.
 
+    Returns:
+      string [n], the names of the tensors; int32 [n], the enum numbers of their
+      dtypes.
+
     Raises:
       tf.errors.NotFoundError: a file is missing.
       tf.errors.InvalidArgumentError: not a regular file, or too large.
       tf.errors.DataLossError: a file is damaged or truncated.
     """
-    return library.load().tfembed_checkpoint_check(prefix, checksums=checksums)
+    found = library.load().tfembed_checkpoint_check(prefix, checksums=checksums)
+    return found.names, found.dtypes
 
 
 def check_sizes(path: str) -> None:
