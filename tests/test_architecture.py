@@ -45,7 +45,7 @@ CORE_FLOORS = (
     {"rows"},
     {"simd", "optimizers"},
     {"policies", "table"},
-    {"step"},
+    {"sealed", "step"},
     {"testing"},
 )
 RULES = CC / "core" / "optimizers" / "rules.inc"

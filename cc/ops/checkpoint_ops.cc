@@ -179,6 +179,30 @@ Checks that no two `keys`, which were read for a table, are the same. Takes two
 bytes a key.
 )doc");
 
+REGISTER_OP("Tfembed>PerfectHash")
+    .Input("hashes: int64")
+    .Input("splits: int64")
+    .Input("first: int64")
+    .Output("pilots: uint16")
+    .Output("is_found: bool")
+    .Attr("regions: int >= 1")
+    .Attr("buckets: int >= 1")
+    .Attr("places: int >= 1")
+    .SetShapeFn(WithinMemory([](InferenceContext* context) {
+      ShapeHandle unused;
+      TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 1, &unused));
+      TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 1, &unused));
+      TF_RETURN_IF_ERROR(context->WithRank(context->input(2), 0, &unused));
+      context->set_output(0, context->Vector(context->UnknownDim()));
+      context->set_output(1, context->Scalar());
+      return absl::OkStatus();
+    }))
+    .Doc(R"doc(
+Finds the pilots of a sealed table's perfect hash (docs/formats/sealed_table.md)
+for regions from `first` on: `hashes[splits[i]:splits[i + 1]]` are the sorted
+hashes of region `first` + i, unsigned. Without `is_found` a region has no perfect hash of so few places.
+)doc");
+
 absl::Status SnapshotShape(InferenceContext* context) {
   for (int input = 0; input < context->num_inputs(); ++input) {
     TF_RETURN_IF_ERROR(CheckHandle(context, input));

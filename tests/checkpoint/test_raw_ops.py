@@ -207,3 +207,41 @@ def test_slots_that_a_table_cannot_have_leave_it_as_it_was(tmp_path):
     with pytest.raises(tf.errors.InvalidArgumentError, match="be trained"):
         _restore(handle, prefix)
     assert table.size(handle).numpy() == 1
+
+
+@pytest.mark.parametrize(
+    ("hashes", "splits", "first", "text"),
+    [
+        ([1, 2], [0, 1], 0, "`splits` must cut"),
+        ([1, 2], [0, 3, 2], 0, "`splits` must cut"),
+        ([1, 2], [0, 2], 1, "`splits` must cut"),
+        ([1, 2], [0, 2], -1, "`splits` must cut"),
+        ([1, 2], [], 0, "`splits` must cut"),
+        ([1, 2], 2, 0, "`splits` must cut"),
+        ([2, 1], [0, 2], 0, "region 0 must be sorted, distinct"),
+        ([1, 1], [0, 2], 0, "region 0 must be sorted, distinct"),
+    ],
+)
+def test_a_perfect_hash_refuses_hashes_that_are_not_of_its_regions(
+    hashes, splits, first, text
+):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=text):
+        library.load().tfembed_perfect_hash(
+            hashes,
+            tf.constant(splits, tf.int64),
+            first,
+            regions=1,
+            buckets=1,
+            places=9,
+        )
+
+
+@pytest.mark.parametrize(
+    "sizes", [(3, 1, 1), (2, 2**31, 1), (2, 1, 2**31), (2**62, 4, 4)]
+)
+def test_a_perfect_hash_refuses_sizes_of_which_products_do_not_fit(sizes):
+    regions, buckets, places = sizes
+    with pytest.raises(tf.errors.InvalidArgumentError, match="power of two"):
+        library.load().tfembed_perfect_hash(
+            [1], [0, 1], 0, regions=regions, buckets=buckets, places=places
+        )

@@ -6,6 +6,8 @@ find them. test_crafted_files.py has it for checkpoints of hash tables.
 
 from __future__ import annotations
 
+import pathlib
+import shutil
 import types
 
 import numpy as np
@@ -159,24 +161,17 @@ def test_sealed_bytes_with_any_byte_flipped_or_cut_are_read_or_refused(
 
 
 def test_damage_of_a_file_is_found_before_a_row_is_shown(saved, tmp_path):
-    whole = (
-        saved.stock / "variables/variables.data-00000-of-00001"
-    ).read_bytes()
-    index = (saved.stock / "variables/variables.index").read_bytes()
-    data = tmp_path / "v.data-00000-of-00001"
-    (tmp_path / "v.index").write_bytes(index)
-    data.write_bytes(whole)
-    tables = open_saved(tmp_path / "v")
-    ends = {
-        part.offset + part.size: part.offset
-        for table in tables.values()
-        for part in table.columns["rows"].parts
-    }
-    for end, begin in ends.items():
-        for at in np.linspace(begin, end - 1, 20, dtype=int).tolist():
+    folder = shutil.copytree(saved.stock / "variables", tmp_path / "variables")
+    prefix = folder / "variables"
+    for table in open_saved(prefix).values():
+        (part,) = table.columns["rows"].parts
+        data = pathlib.Path(part.file.path)
+        whole = data.read_bytes()
+        ends = part.offset, part.offset + part.size - 1
+        for at in np.linspace(*ends, 20, dtype=int).tolist():
             data.write_bytes(
                 whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :]
             )
             with pytest.raises(errors.CheckpointError):
-                for table in open_saved(tmp_path / "v").values():
-                    next(iter(table.chunks()))
+                next(iter(open_saved(prefix)[table.name].chunks()))
+        data.write_bytes(whole)

@@ -19,25 +19,33 @@ import dataclasses
 import math
 import pathlib
 import secrets
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from tfembed import errors
-from tfembed.export.perfect_hash import PerfectHash
+from tfembed.export.perfect_hash import PerfectHash, Words, mix
 from tfembed.export.row_format import NotStored, RowError, RowFormat
 from tfembed.inspection.bundle import DTYPES
+from tfembed.inspection.checksum import crc32c
 from tfembed.inspection.saved_table import SavedTable
 
-__all__ = ["Layout", "seal"]
+__all__ = ["SLICE_BYTES", "Layout", "SealedFile", "seal"]
 
 _MAGIC = int.from_bytes(b"tfsealed", "little")
 _VERSION = 1
 _HEAD_BYTES = 128
 _LINE = 64
+# The bytes of the file that share a checksum.
+SLICE_BYTES = 16 << 20
+# The bytes of rows that are put in order at once.
+_WINDOW_BYTES = 8 << 20
+# The row of a place that has none.
+_FREE = (1 << 32) - 1
 
+_Numbers = npt.NDArray[np.uint32]
 # Strings to their fingerprints, int64 [n, 2], by a secret key of two numbers.
 Fingerprints = Callable[[npt.NDArray[Any], tuple[int, int]], npt.NDArray[Any]]
 
@@ -119,15 +127,33 @@ class Layout:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class SealedFile:
+    """A file with a sealed table.
+
+    Attributes:
+      layout: the places of its sections.
+      error: the differences of its rows from those of the source.
+      checksums: the CRC-32C of each slice of `SLICE_BYTES`.
+    """
+
+    layout: Layout
+    error: RowError
+    checksums: tuple[int, ...]
+
+
 def seal(
     table: SavedTable,
     path: pathlib.Path,
     row_format: RowFormat,
     fingerprints: Fingerprints,
-) -> tuple[Layout, RowError]:
-    """Writes a saved table to a file in the sealed form.
+) -> SealedFile:
+    """Writes a saved table to a file in the sealed form, from front to back.
 
-    The rows are read and written a block at a time. All keys are in memory.
+    In memory are 8 bytes a key while the perfect hash is made, then 4 bytes a
+    place, and some tens of megabytes. The file's keys are read three times, its
+    rows once where they lie in the order of their keys' hashes, as tables are
+    saved.
 
     Args:
       table: the table, which has keys.
@@ -136,86 +162,193 @@ def seal(
       fingerprints: makes fingerprints of strings.
 
     Returns:
-      The layout, and how far the rows are from those of the table.
+      What was written.
 
     Raises:
       tfembed.errors.CheckpointError: the table is damaged.
       tfembed.errors.ArgumentError: a row has no form in `row_format`.
     """
     try:
-        words, secret = _key_words(table, fingerprints)
-        found = PerfectHash.of(np.ascontiguousarray(words[:, 0]))
+        keys = _Keys(table, fingerprints)
+        found = PerfectHash.of(keys.hashes())
     except errors.ArgumentError as error:
         raise errors.CheckpointError(
             f"Table '{table.name}' cannot be sealed: {error}"
         ) from None
     layout = Layout(
-        num_rows=len(words),
+        num_rows=table.num_rows,
         rows=row_format,
-        key_words=words.shape[1],
+        key_words=keys.words,
         regions=found.regions,
         buckets=found.buckets,
         places=found.places,
-        secret=secret,
+        secret=keys.secret,
     )
-    laid: Any = np.memmap(path, np.uint8, "w+", shape=(layout.num_bytes,))
-    laid[:_HEAD_BYTES] = layout.head().view(np.uint8)
-    pilots = found.pilots.astype("<u2").view(np.uint8)
-    laid[layout.at_pilots : layout.at_pilots + len(pilots)] = pilots
-    places = found.places_of(np.ascontiguousarray(words[:, 0]))
-    keys = _section(
-        laid, layout.at_keys, "<i8", (layout.num_places, layout.key_words)
-    )
-    keys[:] = words[0] if len(words) else _absent(found)
-    keys[places] = words
-    rows = _section(
-        laid,
-        layout.at_rows,
-        np.dtype(row_format.stored).newbyteorder("<"),
-        (layout.num_places, row_format.row_elements),
-    )
-    first, lost = 0, RowError()
-    for chunk in table.chunks(slots=False, counters=False):
+    rows_at = _rows_by_place(keys, found)
+    with path.open("wb") as file:
+        written = _Slices(file)
+        written.write(layout.head())
+        written.write(found.pilots.astype("<u2"))
+        written.fill_up(layout.at_keys)
+        for words in keys.by_place(rows_at, found):
+            written.write(words)
+        written.fill_up(layout.at_rows)
+        lost = RowError()
+        for stored, more in _stored_rows(table, rows_at, row_format):
+            written.write(stored)
+            lost += more
+        written.fill_up(layout.num_bytes)
+    return SealedFile(layout, lost, tuple(written.checksums))
+
+
+class _Keys:
+    """The keys of a saved table as int64s, one or, of strings, two a key.
+
+    Args:
+      table: the table.
+      fingerprints: makes fingerprints of strings.
+
+    Attributes:
+      words: the number of int64s of a key.
+      secret: the key of the fingerprints, which `hashes` draws.
+    """
+
+    def __init__(self, table: SavedTable, fingerprints: Fingerprints) -> None:
+        self._table = table
+        self._fingerprints = fingerprints
+        self._is_text = table.key_dtype == "string"
+        self.words = 2 if self._is_text else 1
+        self.secret = (0, 0)
+
+    def hashes(self) -> Words:
+        """Returns the hashes of all keys, by a secret that tells them apart.
+
+        Raises:
+          tfembed.errors.ArgumentError: a key is there several times.
+        """
+        for _ in range(3 if self._is_text else 1):
+            if self._is_text:
+                self.secret = (secrets.randbits(62), secrets.randbits(62))
+            hashes = np.empty(self._table.num_rows, np.uint64)
+            for first, words in self.stream():
+                hashes[first : first + len(words)] = mix(words[:, 0])
+            if not self._is_text or len(np.unique(hashes)) == len(hashes):
+                return hashes
+        raise errors.ArgumentError("it has a key several times.")
+
+    def stream(self) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+        """Yields the keys in the file's order, after the number of the first."""
+        first = 0
+        for block in self._table.columns["keys"].stream():
+            yield first, self._as_words(block)
+            first += len(block)
+
+    def by_place(
+        self, rows_at: _Numbers, found: PerfectHash
+    ) -> Iterator[npt.NDArray[np.int64]]:
+        """Yields the keys in the order of their places.
+
+        A free place has the key of the first row, which lies elsewhere.
+
+        Args:
+          rows_at: the row of each place.
+          found: the perfect hash.
+        """
+        column = self._table.columns["keys"]
+        if not self._table.num_rows:
+            yield np.repeat(_absent(found), self.words, axis=1)
+            return
+        first = self._as_words(column.take(np.zeros(1, np.int64)))
+        for numbers in _windows(rows_at, 8 * self.words):
+            own = numbers != _FREE
+            words = np.repeat(first, len(numbers), axis=0)
+            words[own] = self._as_words(column.take(numbers[own]))
+            yield words.astype("<i8", copy=False)
+
+    def _as_words(self, keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        if self._is_text:
+            prints: npt.NDArray[np.int64] = self._fingerprints(
+                keys, self.secret
+            )
+            return prints
+        return keys.astype(np.int64, copy=False)[:, None]
+
+
+def _rows_by_place(keys: _Keys, found: PerfectHash) -> _Numbers:
+    """Returns the number of the row of each place, or `_FREE`."""
+    rows_at = np.full(found.num_places, _FREE, np.uint32)
+    for first, words in keys.stream():
+        places = found.places_of(np.ascontiguousarray(words[:, 0]))
+        rows_at[places] = np.arange(first, first + len(words), dtype=np.uint32)
+    return rows_at
+
+
+def _stored_rows(
+    table: SavedTable, rows_at: _Numbers, row_format: RowFormat
+) -> Iterator[tuple[npt.NDArray[Any], RowError]]:
+    """Yields the rows as stored in the order of their places, and their errors.
+
+    Free places have zeros.
+    """
+    if not row_format.row_bytes:
+        return
+    for numbers in _windows(rows_at, row_format.row_bytes):
+        own = numbers != _FREE
+        rows = table.columns["rows"].take(numbers[own])
         try:
-            stored, more = row_format.encode(chunk.rows)
+            stored, lost = row_format.encode(rows)
         except NotStored as missed:
+            key = table.columns["keys"].take(numbers[own][missed.row :][:1])
             raise errors.ArgumentError(
                 f"Table '{table.name}' has no form as `rows` = "
-                f"{row_format.name!r}: the row of key {chunk.keys.tolist()[missed.row]!r} "
-                "has NaN, infinity or a number that is too large. Give "
+                f"{row_format.name!r}: the row of key {key.tolist()[0]!r} has "
+                "NaN, infinity or a number that is too large. Give "
                 "'as_trained', or remove the key."
             ) from None
-        rows[places[first : first + len(chunk)]] = stored
-        first, lost = first + len(chunk), lost + more
-    laid.flush()
-    return layout, lost
+        dtype = np.dtype(row_format.stored).newbyteorder("<")
+        laid = np.zeros((len(numbers), row_format.row_elements), dtype)
+        laid[own] = stored
+        yield laid, lost
 
 
-def _key_words(
-    table: SavedTable, fingerprints: Fingerprints
-) -> tuple[npt.NDArray[np.int64], tuple[int, int]]:
-    """Returns the keys as int64 [n, 1] or [n, 2], and the secret of prints."""
-    is_text = table.key_dtype == "string"
+def _windows(
+    rows_at: _Numbers, item_bytes: int
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Yields the rows of some megabytes of places at a time."""
+    step = max(1, _WINDOW_BYTES // item_bytes)
+    for first in range(0, len(rows_at), step):
+        yield rows_at[first : first + step].astype(np.int64)
 
-    def read(secret: tuple[int, int]) -> npt.NDArray[np.int64]:
-        words: list[npt.NDArray[Any]] = [
-            np.zeros((0, 2 if is_text else 1), np.int64)
-        ]
-        for chunk in table.chunks(rows=False, slots=False, counters=False):
-            keys = chunk.keys
-            words.append(
-                fingerprints(keys, secret) if is_text else keys[:, None]
-            )
-        return np.concatenate(words)
 
-    if not is_text:
-        return read((0, 0)), (0, 0)
-    for _ in range(3):
-        secret = (secrets.randbits(62), secrets.randbits(62))
-        words = read(secret)
-        if len(np.unique(words[:, 0])) == len(words):
-            return words, secret
-    raise errors.ArgumentError("it has a key several times.")
+class _Slices:
+    """Writes arrays into a file, and sums up each slice of it.
+
+    Args:
+      file: the file.
+
+    Attributes:
+      checksums: the CRC-32C of each slice of `SLICE_BYTES`.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._size = 0
+        self.checksums: list[int] = []
+
+    def write(self, values: npt.NDArray[Any]) -> None:
+        """Writes the bytes of an array."""
+        octets = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        self._file.write(octets.data)
+        while len(octets):
+            begun = self._size % SLICE_BYTES
+            some, octets = np.split(octets, [SLICE_BYTES - begun])
+            before = self.checksums.pop() if begun else 0
+            self.checksums.append(crc32c(some, before))
+            self._size += len(some)
+
+    def fill_up(self, size: int) -> None:
+        """Writes zeros until the file has this many bytes."""
+        self.write(np.zeros(size - self._size, np.uint8))
 
 
 def _absent(found: PerfectHash) -> npt.NDArray[np.int64]:
@@ -225,11 +358,6 @@ def _absent(found: PerfectHash) -> npt.NDArray[np.int64]:
     return np.array(
         [[candidates[at != place][0]] for place in range(found.num_places)]
     )
-
-
-def _section(laid: Any, at: int, dtype: Any, shape: tuple[int, ...]) -> Any:
-    """Returns a view of `laid` from the byte `at` on."""
-    return np.ndarray(shape, dtype, buffer=laid, offset=at)
 
 
 def _up(size: int, unit: int = _LINE) -> int:

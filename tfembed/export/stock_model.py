@@ -21,14 +21,14 @@ from tfembed.export.check import (
 )
 from tfembed.export.initial_rows import InitialRows
 from tfembed.export.report import Report, TableReport
-from tfembed.export.row_format import FORMATS, RowError, RowFormat
+from tfembed.export.row_format import FORMATS, RowFormat
 from tfembed.export.saved_model import SavedModelGraph, sealed_tensor
 from tfembed.export.saver_graph import SaverGraph
-from tfembed.export.sealed_table import Layout, seal
+from tfembed.export.sealed_table import SealedFile, seal
 from tfembed.export.stock_graph import CONVERTED, OURS, StockGraph
 from tfembed.export.stock_lookup import StockTable, fingerprints_of
 from tfembed.export.table_origins import TableOrigins
-from tfembed.export.variables import write_variables
+from tfembed.export.variables import Variables
 from tfembed.inspection.saved_table import SavedTable, table_name
 from tfembed.inspection.saved_tables import open_saved
 from tfembed.inspection.written_file import place_of, written_file
@@ -222,21 +222,21 @@ class _Conversion:
             prefix: _row_format(rows, table)
             for prefix, table in self._saved.items()
         }
-        self._layouts: dict[str, Layout] = {}
-        self._errors: dict[str, RowError] = {}
+        self._sealed: dict[str, SealedFile] = {}
 
     def write(self, folder: pathlib.Path) -> None:
         """Writes the new model into an empty folder."""
-        sealed = {}
-        parts = folder / "sealed"
-        parts.mkdir()
-        for i, (prefix, table) in enumerate(self._saved.items()):
-            sealed[prefix] = parts / str(i)
-            self._layouts[prefix], self._errors[prefix] = seal(
-                table, sealed[prefix], self._formats[prefix], fingerprints_of
+        variables = Variables(folder)
+        tensors = {prefix: sealed_tensor(prefix) for prefix in self._saved}
+        for prefix, table in self._saved.items():
+            self._sealed[prefix] = seal(
+                table,
+                variables.next_file(),
+                self._formats[prefix],
+                fingerprints_of,
             )
-        tensors = {prefix: sealed_tensor(prefix) for prefix in sealed}
-        variables, columns = self._savers.seal(tensors, CONVERTED)
+            variables.add_sealed(tensors[prefix], self._sealed[prefix])
+        handles, columns = self._savers.seal(tensors, CONVERTED)
         gone = self._edit.keep(self._kept)
         self._edit.convert(
             {
@@ -247,10 +247,10 @@ class _Conversion:
         if self._model.has_objects:
             self._model.seal_objects(gone)
         else:
-            self._model.seal_collections(variables)
+            self._model.seal_collections(handles)
         self._model.write(folder)
-        write_variables(self._source, folder, sealed, columns)
-        shutil.rmtree(parts)
+        variables.copy(self._source, tensors, columns)
+        variables.merge()
         for name in _ASSETS:
             if (self._source / name).is_dir():
                 shutil.copytree(self._source / name, folder / name)
@@ -260,19 +260,16 @@ class _Conversion:
         return tuple(
             TableReport(
                 name=table_name(table.name),
-                num_rows=layout.num_rows,
+                num_rows=sealed.layout.num_rows,
                 key_dtype=table.key_dtype,
-                row_bytes=layout.rows.row_bytes,
-                num_bytes=layout.num_bytes,
+                row_bytes=sealed.layout.rows.row_bytes,
+                num_bytes=sealed.layout.num_bytes,
                 trained_row_bytes=tf.as_dtype(table.dtype).size * table.width,
-                largest_error=error.largest,
-                root_mean_square_error=error.root_mean_square,
+                largest_error=sealed.error.largest,
+                root_mean_square_error=sealed.error.root_mean_square,
             )
-            for table, layout, error in zip(
-                self._saved.values(),
-                self._layouts.values(),
-                self._errors.values(),
-                strict=True,
+            for table, sealed in zip(
+                self._saved.values(), self._sealed.values(), strict=True
             )
         )
 
@@ -411,7 +408,7 @@ class _Conversion:
             tensor=sealed_tensor(prefix),
             key_dtype=tf.as_dtype(saved.key_dtype),
             value_dtype=tf.as_dtype(saved.dtype),
-            layout=self._layouts[prefix],
+            layout=self._sealed[prefix].layout,
             missing=self._missing[prefix],
         )
 

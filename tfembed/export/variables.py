@@ -9,117 +9,102 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfembed.export.saved_model import (
-    sealed_checkpoint_objects,
-    sealed_tensor,
-)
+from tfembed.export.bundle_index import index_of_bytes
+from tfembed.export.saved_model import sealed_checkpoint_objects
+from tfembed.export.sealed_table import SLICE_BYTES, SealedFile
 
-__all__ = ["write_variables"]
+__all__ = ["Variables"]
 
 _OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# The bytes that are in memory at once.
+# The bytes of variables that are in memory at once, or one variable.
 _PIECE_BYTES = 16 << 20
 
 
-def write_variables(
-    source: pathlib.Path,
-    target: pathlib.Path,
-    sealed: Mapping[str, pathlib.Path],
-    columns: Collection[str] = (),
-) -> None:
-    """Copies a SavedModel's variables, with sealed tables in place of tables.
-
-    A sealed table is written in slices; a variable is read as a whole.
+class Variables:
+    """The checkpoint of a SavedModel, made of parts.
 
     Args:
-      source, target: the folders of SavedModels.
-      sealed: the files of the sealed tables, by the prefixes of the tables'
-        tensors.
-      columns: the names of tables' tensors that do not begin with a prefix and
-        a slash.
-    """
-    folder = target / "variables"
-    folder.mkdir()
-    parts = _Parts(folder / "parts")
-    reader = tf.train.load_checkpoint(str(source / "variables" / "variables"))
-    for name in sorted(reader.get_variable_to_shape_map()):
-        if name in columns or (
-            name.startswith(tuple(f"{prefix}/" for prefix in sealed))
-            and not name.endswith("/.ATTRIBUTES/name")
-        ):
-            continue
-        value = reader.get_tensor(name)
-        if name == _OBJECTS:
-            value = sealed_checkpoint_objects(
-                value,
-                {
-                    prefix.removesuffix("/.ATTRIBUTES"): sealed_tensor(prefix)
-                    for prefix in sealed
-                },
-            )
-        parts.write(
-            name, np.asarray(value, object if name == _OBJECTS else None)
-        )
-    for prefix, path in sealed.items():
-        parts.write_slices(
-            sealed_tensor(prefix), np.memmap(path, np.uint8, mode="r")
-        )
-    parts.merge(folder / "variables")
-
-
-class _Parts:
-    """Bundles of tensors and slices, which become one.
-
-    Args:
-      folder: a folder for the bundles, which `merge` removes.
+      folder: the folder of the SavedModel.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self._folder = folder
+        self._prefix = folder / "variables" / "variables"
+        self._parts = folder / "variables" / "parts"
+        self._parts.mkdir(parents=True)
         self._prefixes: list[str] = []
-        self._waiting: list[tuple[str, str, Any]] = []
+        self._waiting: dict[str, Any] = {}
         self._waiting_bytes = 0
 
-    def write(self, name: str, value: Any, extent: str = "") -> None:
-        """Writes a tensor, or a slice of one, at the latest in `merge`.
+    def next_file(self) -> pathlib.Path:
+        """Returns the file for the next sealed table."""
+        return self._parts / f"{len(self._prefixes)}.data-00000-of-00001"
+
+    def add_sealed(self, tensor: str, sealed: SealedFile) -> None:
+        """Adds what was written into `next_file`, under this name."""
+        part = self._parts / str(len(self._prefixes))
+        size = sealed.layout.num_bytes
+        index = index_of_bytes(tensor, size, SLICE_BYTES, sealed.checksums)
+        part.with_suffix(".index").write_bytes(index)
+        self._prefixes.append(str(part))
+
+    def copy(
+        self,
+        source: pathlib.Path,
+        tensors: Mapping[str, str],
+        columns: Collection[str],
+    ) -> None:
+        """Adds all variables of a SavedModel that belong to no table.
 
         Args:
-          name: the name of the tensor.
-          value: the array.
-          extent: the shape and slice as `SaveV2` has them; "" for all.
+          source: the folder.
+          tensors: the names of the sealed tables' tensors by the prefixes of
+            the tables' own ones.
+          columns: the names of tables' tensors that do not begin with a prefix
+            and a slash.
         """
-        self._waiting.append((name, extent, value))
-        self._waiting_bytes += value.nbytes
-        if self._waiting_bytes >= _PIECE_BYTES:
-            self._write_waiting()
-
-    def write_slices(self, name: str, value: Any) -> None:
-        """Writes a vector of bytes, a slice at a time."""
-        size = len(value)
-        for first in range(0, size, _PIECE_BYTES):
-            piece = np.asarray(value[first : first + _PIECE_BYTES])
-            self.write(name, piece, f"{size} {first},{len(piece)}")
-
-    def merge(self, prefix: pathlib.Path) -> None:
-        """Makes one checkpoint of all that was written."""
+        reader = tf.train.load_checkpoint(
+            str(source / "variables" / "variables")
+        )
+        of_tables = tuple(f"{prefix}/" for prefix in tensors)
+        for name in sorted(reader.get_variable_to_shape_map()):
+            if name in columns or (
+                name.startswith(of_tables)
+                and not name.endswith("/.ATTRIBUTES/name")
+            ):
+                continue
+            value = reader.get_tensor(name)
+            if name == _OBJECTS:
+                value = sealed_checkpoint_objects(
+                    value,
+                    {
+                        prefix.removesuffix("/.ATTRIBUTES"): tensor
+                        for prefix, tensor in tensors.items()
+                    },
+                )
+            self._waiting[name] = value
+            self._waiting_bytes += np.asarray(value).nbytes
+            if self._waiting_bytes >= _PIECE_BYTES:
+                self._write_waiting()
         self._write_waiting()
+
+    def merge(self) -> None:
+        """Makes one checkpoint of all parts; their data files are renamed."""
         tf.raw_ops.MergeV2Checkpoints(
             checkpoint_prefixes=self._prefixes,
-            destination_prefix=str(prefix),
+            destination_prefix=str(self._prefix),
             delete_old_dirs=True,
         )
 
     def _write_waiting(self) -> None:
         if not self._waiting:
             return
-        names, extents, values = zip(*self._waiting, strict=True)
-        self._waiting, self._waiting_bytes = [], 0
-        prefix = str(self._folder / f"part-{len(self._prefixes)}")
+        part = str(self._parts / str(len(self._prefixes)))
         with tf.device("/CPU:0"):
             tf.raw_ops.SaveV2(
-                prefix=prefix,
-                tensor_names=list(names),
-                shape_and_slices=list(extents),
-                tensors=[tf.convert_to_tensor(value) for value in values],
+                prefix=part,
+                tensor_names=list(self._waiting),
+                shape_and_slices=[""] * len(self._waiting),
+                tensors=list(map(tf.constant, self._waiting.values())),
             )
-        self._prefixes.append(prefix)
+        self._prefixes.append(part)
+        self._waiting, self._waiting_bytes = {}, 0

@@ -22,7 +22,7 @@ from tfembed.inspection import checksum, file_bytes
 from tfembed.inspection.column import Column, Encoding, Part
 from tfembed.inspection.file_bytes import FileBytes, signed, take_varint
 
-__all__ = ["DTYPES", "Bundle", "Entry"]
+__all__ = ["DTYPES", "MAGIC", "Bundle", "Entry", "slice_name"]
 
 # Limits beyond which an index is refused, as in
 # cc/kernels/checkpoint_index.cc.
@@ -31,7 +31,7 @@ _MOST_ENTRY_BYTES = 2 << 20
 _MORE_NAME_BYTES = 32 << 20
 
 _FOOTER_BYTES = 48
-_MAGIC = 0xDB4775248B80FB57
+MAGIC = 0xDB4775248B80FB57  # The last bytes of an index.
 _ALL = (1 << 64) - 1  # The length of an extent that covers its whole dimension.
 _TRAILER_BYTES = 5  # After each block: compression (1 byte), CRC-32C (4).
 
@@ -347,7 +347,7 @@ class Bundle:
                     f"{start} on exceeds a dimension of {size}"
                 )
             own.append((start, length))
-        raw = _slice_name(name.encode(), extents)
+        raw = slice_name(name.encode(), extents)
         if raw not in self._texts:
             raise self._damaged(f"tensor '{name}': a slice of it is missing")
         stored = self._entry(raw)
@@ -383,7 +383,7 @@ def _index_texts(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     if len(data) < _FOOTER_BYTES:
         raise errors.CheckpointError("it is too short for an index")
     footer = data[-_FOOTER_BYTES:]
-    if int.from_bytes(footer[-8:], "little") != _MAGIC:
+    if int.from_bytes(footer[-8:], "little") != MAGIC:
         raise errors.CheckpointError("its footer is not that of an index")
     _, at = take_varint(footer, 0)
     _, at = take_varint(footer, at)
@@ -532,7 +532,7 @@ def _parse_extents(text: bytes) -> tuple[tuple[int, int], ...]:
     return tuple(extents)
 
 
-def _slice_name(name: bytes, extents: tuple[tuple[int, int], ...]) -> bytes:
+def slice_name(name: bytes, extents: tuple[tuple[int, int], ...]) -> bytes:
     """Returns the key of a slice's entry, in TensorFlow's ordered code."""
     escapes = {0: b"\0\xff", 0xFF: b"\xff\0"}
     escaped = b"".join(escapes.get(c, bytes([c])) for c in name)

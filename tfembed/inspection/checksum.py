@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["crc32c", "unmask"]
+__all__ = ["crc32c", "mask", "unmask"]
 
 _POLYNOMIAL = 0x82F63B78  # P, without x^32, its coefficients from x^31 on.
 _DEGREE = 5685  # The degree of Q; its other terms are this far behind a word.
@@ -34,6 +34,12 @@ def unmask(saved: int) -> int:
     """Returns the checksum that a file stores, masked, as `saved`."""
     rotated = (saved - 0xA282EAD8) & _ONES
     return (rotated >> 17 | rotated << 15) & _ONES
+
+
+def mask(checksum: int) -> int:
+    """Returns what a file stores for a checksum."""
+    rotated = (checksum >> 15 | checksum << 17) & _ONES
+    return (rotated + 0xA282EAD8) & _ONES
 
 
 def crc32c(data: Any, start: int = 0) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from tfembed.ops import library, private
@@ -196,6 +198,39 @@ def check_distinct(keys: tf.Tensor, *, table_name: str) -> tf.Operation | None:
         return library.load().tfembed_check_distinct(
             keys, table_name=table_name
         )
+
+
+def perfect_hash(
+    hashes: npt.NDArray[np.int64],
+    splits: npt.NDArray[np.int64],
+    first: int,
+    *,
+    regions: int,
+    buckets: int,
+    places: int,
+) -> npt.NDArray[np.uint16] | None:
+    """Returns the pilots of some regions of a perfect hash; None: there are none.
+
+    Args:
+      hashes: [n], the bits of sorted unsigned hashes.
+      splits: [m + 1], where the hashes of each region begin and end.
+      first: the number of the first region.
+      regions, buckets, places: the numbers of all regions, and of the buckets
+        and places of each.
+
+    Raises:
+      tf.errors.InvalidArgumentError: these do not fit together.
+    """
+    with tf.device("/CPU:0"):
+        pilots, is_found = library.load().tfembed_perfect_hash(
+            hashes,
+            splits,
+            first,
+            regions=regions,
+            buckets=buckets,
+            places=places,
+        )
+    return pilots.numpy() if is_found else None
 
 
 def check(
