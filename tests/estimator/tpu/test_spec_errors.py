@@ -47,6 +47,12 @@ v1 = tf.compat.v1
             RuntimeError,
             r"length of tensors 1 does not .* takes 2: \['x', 'y'\]",
         ),
+        (
+            (lambda x, y: {}, [1.0, {"b": None}]),
+            errors.ArgumentError,
+            ValueError,
+            r"\[1\] has None, which is no tensor",
+        ),
     ],
 )
 def test_a_function_of_the_host_comes_with_its_tensors(

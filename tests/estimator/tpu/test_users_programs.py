@@ -58,6 +58,14 @@ def test_a_result_that_is_no_batch_is_named(tmp_path, given, said, replicas):
             method(lambda params: given, steps=1)
 
 
+@pytest.mark.parametrize("method", ["train", "evaluate"])
+def test_a_feature_that_is_no_batch_is_named(tmp_path, method):
+    model = replica_model.make(tmp_path, 2)
+    said = "input_fn returned 'abc', of type str, as 'features/x'"
+    with pytest.raises(errors.ArgumentError, match=said):
+        getattr(model, method)(lambda params: {"x": "abc"}, steps=1)
+
+
 @pytest.mark.parametrize("iterations", [1, 2])
 def test_no_call_of_ours_is_deprecated(tmp_path, caplog, iterations):
     model = replica_model.make(tmp_path, iterations=iterations)

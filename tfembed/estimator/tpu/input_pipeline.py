@@ -261,6 +261,13 @@ class InputPipeline:
 def _given(result: Any) -> ReplicaBatch:
     """Returns the batch of an input_fn without a Dataset, as tensors."""
     features, labels = input_functions.parse_iterator_result(result)
+    for name, value in named({"features": features, "labels": labels}):
+        if not hasattr(value, "dtype"):
+            raise errors.ArgumentError(
+                f"input_fn returned {value!r}, of type {type(value).__name__}, "
+                f"as '{name}'. Return tensors or arrays, whose first dimension "
+                "is the batch."
+            )
     return ReplicaBatch(
         *tf.nest.map_structure(
             lambda value: (

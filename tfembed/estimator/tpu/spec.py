@@ -92,13 +92,10 @@ class HostCall:
             )
         if not isinstance(tensors, Mapping):
             _check_count(name, function, len(tensors))
-        return cls(
-            name,
-            function,
-            tensors,
-            tuple(paths(tensors)),
-            tuple(_tensor(leaf) for leaf in tf.nest.flatten(tensors)),
-        )
+        places = tuple(paths(tensors))
+        leaves = zip(places, tf.nest.flatten(tensors), strict=True)
+        converted = tuple(_tensor(name, *leaf) for leaf in leaves)
+        return cls(name, function, tensors, places, converted)
 
     def __call__(self, tensors: Iterable[Any], **more: Any) -> Any:
         """Calls the function with values of the tensors.
@@ -131,10 +128,17 @@ class HostCall:
             raise
 
 
-def _tensor(leaf: Any) -> Any:
+def _tensor(name: str, path: str, leaf: Any) -> Any:
     if isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)):
         return leaf
-    return tf.convert_to_tensor(leaf)
+    try:
+        return tf.convert_to_tensor(leaf)
+    except (TypeError, ValueError) as error:
+        place = f" at '{path}'" if path else ""
+        raise errors.ArgumentError(
+            f"{name}[1] has {leaf!r}{place}, which is no tensor. Give what the "
+            "function takes as tensors, and no more."
+        ) from error
 
 
 def _check_count(name: str, function: Callable[..., Any], given: int) -> None:
