@@ -286,7 +286,7 @@ def test_verify_compares_the_members_of_an_archive_that_are_no_tables(
     content[place] ^= 1
     (tmp_path / "m.keras").write_bytes(content)
 
-    with pytest.raises(CheckpointError, match="'model.weights.h5' is wrong"):
+    with pytest.raises(CheckpointError, match="for file 'model.weights.h5'"):
         open_saved(tmp_path / "m.keras").check()
 
 

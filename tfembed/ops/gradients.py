@@ -87,7 +87,7 @@ def trainable_rows(
     handle = getattr(anchor, "handle", anchor)
     check_forward_mode([handle])
     module = library.load()
-    if keys.dtype != tf.int64:
+    if getattr(keys, "dtype", None) != tf.int64:
         keys = as_keys(keys, "keys")
     source = getattr(anchor, "read_variable", None)
     if source is not None:
