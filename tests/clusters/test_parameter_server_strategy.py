@@ -74,7 +74,7 @@ PROGRAM = """
 
 @pytest.fixture(name="program", scope="module")
 def run_program(tmp_path_factory):
-    """What the program saw, and its SavedModel."""
+    """Runs the program; returns what it saw, and its SavedModel."""
     folder = tmp_path_factory.mktemp("cluster")
     printed = fresh_process.output_of(PROGRAM, folder)
     return json.loads(printed.splitlines()[-1]), os.fspath(folder)

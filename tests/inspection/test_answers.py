@@ -102,7 +102,7 @@ SCHEMA = {
 
 
 def fits(value, schema):
-    """Whether a value has the form of a schema, with all keys and no others."""
+    """Says whether a value has the form of a schema, with all keys and no others."""
     if isinstance(schema, tuple):
         return any(fits(value, one) for one in schema)
     if isinstance(schema, list):

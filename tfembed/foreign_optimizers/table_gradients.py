@@ -18,7 +18,6 @@ __all__ = [
     "GradientClipping",
     "TableGradient",
     "finite_rows",
-    "insert_drawn",
     "insert_missing",
     "sum_by_key",
     "usable_sums",
@@ -84,26 +83,6 @@ def usable_sums(
         with tf.control_dependencies(refuse_nonfinite(values, table)):
             keys, values = tf.identity(keys), tf.identity(values)
     return tf.IndexedSlices(values, keys), count
-
-
-def insert_drawn(
-    gradients: Sequence[TableGradient], nonfinite: str
-) -> list[tf.Operation]:
-    """Inserts the keys of a step whose initial rows a Python function draws.
-
-    Args:
-      gradients: as for `sum_by_key`, only of such tables.
-      nonfinite: "skip", "refuse" or "allow".
-
-    Returns:
-      The operations that must run before the update.
-    """
-    return insert_missing(
-        [
-            (usable_sums(slices, nonfinite, params.name)[0], params)
-            for slices, params in sum_by_key(gradients)
-        ]
-    )
 
 
 def insert_missing(sums: Sequence[TableGradient]) -> list[tf.Operation]:

@@ -308,7 +308,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
 
     @property
     def is_remote(self) -> bool:
-        """Whether shard 0 lies in a named process, as those of clusters are."""
+        """True if shard 0 lies in a named process, as in a cluster."""
         return arguments.host_device(self.handle.device)[0] != "localhost"
 
     @property

@@ -15,7 +15,6 @@ from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers.rules import RowRule, TableRows
 from tfembed.foreign_optimizers.table_gradients import (
     TableGradient,
-    insert_drawn,
     insert_missing,
     sum_by_key,
     usable_sums,
@@ -55,18 +54,26 @@ def update_tables(
         for shard, (device, (keys, values)) in enumerate(shards):
             update = updates.setdefault(host_device(device), _Update())
             update.add(params, shard, keys, values)
-    drawn = [pair for pair in gradients if pair[1].table.is_drawn]
+    drawn = [params for _, params in gradients if params.table.is_drawn]
     checks: list[tf.Operation] = []
+    inserted: list[tf.Operation] = []
     if drawn or len(updates) > 1:  # An op refuses before it changes anything.
+        sums = sum_by_key(gradients)
         checks = [
             check
-            for sums, params in sum_by_key(gradients)
+            for slices, params in sums
             for check in params.table.check_step(
-                sums.indices, sums.values, nonfinite
+                slices.indices, slices.values, nonfinite
             )
         ]
-    with tf.control_dependencies(checks):
-        inserted = insert_drawn(drawn, nonfinite) if drawn else []
+        with tf.control_dependencies(checks):
+            inserted = insert_missing(
+                [
+                    (usable_sums(slices, nonfinite, params.name)[0], params)
+                    for slices, params in sums
+                    if params.table.is_drawn
+                ]
+            )
     with tf.control_dependencies([*checks, *inserted]):
         counts = [
             tf.reduce_sum(
