@@ -116,8 +116,8 @@ __all__ = [
 _MODULES = ("data", "estimator", "export", "keras", "tpu")
 _NAMES = {
     "WarmStart": "tfembed.transfer.warm_start",
-    "health": "tfembed.inspection.health",
-    "simulate": "tfembed.inspection.simulation",
+    "health": "tfembed.monitoring.health",
+    "simulate": "tfembed.monitoring.simulation",
     "warm_start": "tfembed.transfer.warm_start",
 }
 

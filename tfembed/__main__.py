@@ -16,7 +16,7 @@ from tfembed import errors
 from tfembed.cluster import launcher
 from tfembed.inspection import command
 from tfembed.inspection.answers import as_json
-from tfembed.inspection.written_file import written_file
+from tfembed.saved.written_file import written_file
 
 __all__ = ["main"]
 

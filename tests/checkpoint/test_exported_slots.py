@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
-from tfembed.inspection.saved_tables import open_saved
+from tfembed.saved.saved_tables import open_saved
 
 
 def _trained_module():

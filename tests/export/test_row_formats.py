@@ -11,7 +11,7 @@ import tensorflow as tf
 import tfembed
 from tfembed import errors
 from tfembed.export import to_stock
-from tfembed.inspection.saved_tables import open_saved
+from tfembed.saved.saved_tables import open_saved
 
 _KEYS = np.arange(40) * 977 - 9999
 

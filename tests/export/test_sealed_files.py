@@ -15,9 +15,9 @@ from tfembed.export import sealed_table
 from tfembed.export.bundle_index import index_of_bytes
 from tfembed.export.row_format import RowFormat
 from tfembed.export.stock_lookup import fingerprints_of
-from tfembed.inspection import column
-from tfembed.inspection.checksum import crc32c
-from tfembed.inspection.saved_tables import open_saved
+from tfembed.saved import column
+from tfembed.saved.checksum import crc32c
+from tfembed.saved.saved_tables import open_saved
 
 
 def test_rows_and_keys_of_one_window_of_places_are_in_memory(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from checkpoint import bundle_files
-from tfembed.inspection import checksum
+from tfembed.saved import checksum
 
 # About the degree of the sparse polynomial, a block, and words.
 SIZES = [0, 1, 7, 8, 5684, 5685, 11370, 11371, 11377, 60_001, 1 << 20]

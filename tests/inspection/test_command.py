@@ -17,7 +17,7 @@ import tensorflow as tf
 import tfembed
 from inspection import saved_files
 from tfembed.inspection import command
-from tfembed.inspection.saved_tables import SavedTables
+from tfembed.saved.saved_tables import SavedTables
 
 ROOT = pathlib.Path(tfembed.__file__).parent.parent
 

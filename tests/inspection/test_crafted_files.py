@@ -18,7 +18,7 @@ import tfembed
 from checkpoint import bundle_files, crafted_files
 from inspection import saved_files
 from tfembed.inspection import command
-from tfembed.inspection.saved_tables import open_saved
+from tfembed.saved.saved_tables import open_saved
 
 CheckpointError = tfembed.errors.CheckpointError
 
@@ -151,7 +151,7 @@ def test_a_flipped_bit_of_any_column_is_not_shown(tmp_path, saved, table):
 def test_a_column_of_many_megabytes_is_compared_at_its_end(
     tmp_path, monkeypatch
 ):
-    from tfembed.inspection import column
+    from tfembed.saved import column
 
     monkeypatch.setattr(column, "_WHOLE_BYTES", 1000)
     monkeypatch.setattr(column, "_BLOCK_BYTES", 400)
@@ -177,7 +177,7 @@ def test_a_column_of_many_megabytes_is_compared_at_its_end(
 
 
 def test_long_columns_of_strings_are_read_block_by_block(tmp_path, monkeypatch):
-    from tfembed.inspection import column
+    from tfembed.saved import column
 
     monkeypatch.setattr(column, "_WHOLE_BYTES", 100)
     monkeypatch.setattr(column, "_BLOCK_BYTES", 50)

@@ -19,7 +19,7 @@ import pytest
 import tfembed
 from checkpoint import crafted_files
 from tfembed.inspection import command
-from tfembed.inspection.saved_tables import open_saved
+from tfembed.saved.saved_tables import open_saved
 
 COUNT = int(os.environ.get("TFEMBED_FUZZ_ARCHIVES", "60"))
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tfembed
 from inspection import saved_files
 from tfembed.inspection import difference, ranking
-from tfembed.inspection.saved_tables import open_saved
+from tfembed.saved.saved_tables import open_saved
 
 
 def table(keys, rows, name, tmp_path, dtype=tf.int64):

@@ -13,10 +13,11 @@ import tensorflow as tf
 import tfembed
 import tfembed.dynamic_embedding as de
 from inspection import frames, saved_files
-from tfembed.inspection import command, drawings, html_report
+from tfembed.inspection import command, html_report
 from tfembed.inspection.row_survey import Histogram, survey
-from tfembed.inspection.saved_table import SavedTable
-from tfembed.inspection.saved_tables import open_saved
+from tfembed.printing import drawings
+from tfembed.saved.saved_table import SavedTable
+from tfembed.saved.saved_tables import open_saved
 
 VOID = {"meta"}
 

@@ -15,7 +15,7 @@ import tfembed
 from inspection import saved_files
 from tfembed import errors
 from tfembed.inspection import command
-from tfembed.inspection.saved_tables import (
+from tfembed.saved.saved_tables import (
     RowDtypes,
     checkpoints_of,
     open_saved,
@@ -467,7 +467,7 @@ import sys, types
 package = types.ModuleType("tfembed")
 package.__path__ = [{str(ROOT / "tfembed")!r}]
 sys.modules["tfembed"] = package
-from tfembed.inspection.saved_tables import open_saved
+from tfembed.saved.saved_tables import open_saved
 print(open_saved({prefix!r})["t"].num_rows, "tensorflow" in sys.modules)
 """
     ran = subprocess.run(

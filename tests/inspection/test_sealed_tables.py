@@ -22,10 +22,10 @@ from tfembed.export.row_format import RowFormat
 from tfembed.export.sealed_table import seal
 from tfembed.export.stock_lookup import fingerprints_of
 from tfembed.inspection import difference
-from tfembed.inspection.column import Column, Encoding, Part
-from tfembed.inspection.file_bytes import FileBytes
-from tfembed.inspection.saved_tables import open_saved
-from tfembed.inspection.sealed_table import sealed_table
+from tfembed.saved.column import Column, Encoding, Part
+from tfembed.saved.file_bytes import FileBytes
+from tfembed.saved.formats.sealed_table import sealed_table
+from tfembed.saved.saved_tables import open_saved
 
 _ROWS = np.random.default_rng(0).normal(size=[300, 3]).astype(np.float32)
 _TEXTS = [b"x" * (i % 30) + b"%d" % i for i in range(300)]

@@ -12,7 +12,7 @@ import tfembed
 from inspection import saved_files
 from tfembed import warm_start
 from tfembed.inspection import table_exports
-from tfembed.inspection.saved_tables import open_saved
+from tfembed.saved.saved_tables import open_saved
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import tensorflow as tf
 import tfembed
 from tfembed import dynamic_embedding as de
 from tfembed import errors
-from tfembed.inspection.table_monitor import write_projector
 from tfembed.keras.callbacks import TableMonitor
+from tfembed.monitoring.table_monitor import write_projector
 
 IDS = np.array([b"ada", b"bob", b"ada", b"eve"])
 

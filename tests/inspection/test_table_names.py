@@ -10,7 +10,7 @@ import tfembed
 import tfembed.dynamic_embedding as de
 from tfembed.errors import MissingTableError
 from tfembed.inspection import command
-from tfembed.inspection.saved_tables import open_saved
+from tfembed.saved.saved_tables import open_saved
 
 NAMES = {"users", "films", "years", "genres"}
 

@@ -19,8 +19,8 @@ import tfembed
 from inspection import saved_files
 from tfembed import errors
 from tfembed.inspection import command, html_report, table_exports
-from tfembed.inspection.saved_tables import open_saved
-from tfembed.inspection.table_monitor import write_projector
+from tfembed.monitoring.table_monitor import write_projector
+from tfembed.saved.saved_tables import open_saved
 
 
 @pytest.fixture(scope="module")

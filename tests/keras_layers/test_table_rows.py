@@ -14,8 +14,8 @@ import tensorflow as tf
 import tfembed
 from keras_layers import small_model
 from tfembed import errors
-from tfembed.inspection.vocabulary_rows import VocabularyRows
 from tfembed.keras.layers import DistributedEmbedding, Embedding
+from tfembed.monitoring.vocabulary_rows import VocabularyRows
 
 
 def named():

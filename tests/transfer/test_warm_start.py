@@ -12,7 +12,7 @@ import tfembed
 from tfembed import dynamic_embedding as de
 from tfembed import errors, optimizers, warm_start
 from tfembed.embedding.xla.sharded_table import ShardedTable
-from tfembed.inspection.saved_tables import open_saved
+from tfembed.saved.saved_tables import open_saved
 from tfembed.transfer.warm_start import SLOT_MEANINGS
 
 KEYS = np.array([3, -7, 2**62])

@@ -19,8 +19,8 @@ import tensorflow as tf
 from tfembed.errors import CheckpointError
 from tfembed.estimator.input_functions import INPUT_STATE
 from tfembed.estimator.slot_names import SlotNamesSaver
-from tfembed.inspection import state_file
 from tfembed.ops import checkpoint as checkpoint_ops
+from tfembed.saved import state_file
 
 # Another process may be between the files of a checkpoint and the state file
 # that names it, or may have deleted an old checkpoint: looks again.

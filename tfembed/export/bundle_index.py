@@ -1,7 +1,7 @@
 """The index of a checkpoint whose data file is one tensor of bytes.
 
 TensorFlow writes tensors that are in memory; a sealed table never is. The
-index is a table of LevelDB, as tfembed/inspection/bundle.py reads it: a block
+index is a table of LevelDB, as tfembed/saved/formats/bundle.py reads it: a block
 of entries, sorted by name, a block that names it, and a footer.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tfembed.inspection.bundle import MAGIC, slice_name
-from tfembed.inspection.checksum import crc32c, mask
+from tfembed.saved.checksum import crc32c, mask
+from tfembed.saved.formats.bundle import MAGIC, slice_name
 
 __all__ = ["index_of_bytes"]
 

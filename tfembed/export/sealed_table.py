@@ -28,9 +28,9 @@ import numpy.typing as npt
 from tfembed import errors
 from tfembed.export.perfect_hash import PerfectHash, Words, mix
 from tfembed.export.row_format import NotStored, RowError, RowFormat
-from tfembed.inspection.bundle import DTYPES
-from tfembed.inspection.checksum import crc32c
-from tfembed.inspection.saved_table import SavedTable
+from tfembed.saved.checksum import crc32c
+from tfembed.saved.formats.bundle import DTYPES
+from tfembed.saved.saved_table import SavedTable
 
 __all__ = ["SLICE_BYTES", "Layout", "SealedFile", "seal"]
 

@@ -29,9 +29,9 @@ from tfembed.export.stock_graph import CONVERTED, OURS, StockGraph
 from tfembed.export.stock_lookup import StockTable, fingerprints_of
 from tfembed.export.table_origins import TableOrigins
 from tfembed.export.variables import Variables
-from tfembed.inspection.saved_table import SavedTable, table_name
-from tfembed.inspection.saved_tables import open_saved
-from tfembed.inspection.written_file import place_of, written_file
+from tfembed.saved.saved_table import SavedTable, table_name
+from tfembed.saved.saved_tables import open_saved
+from tfembed.saved.written_file import place_of, written_file
 
 __all__ = ["to_stock"]
 

@@ -1,6 +1,5 @@
-"""Reports on tables, both those in files and those of a running program.
+"""The command `tfembed inspect` and its reports, on tables in files.
 
-The readers of files need NumPy alone, so that `tfembed inspect` starts at
-once: importing this package, or one of its modules that read files, does not
-import TensorFlow.
+It needs NumPy alone, so that the command starts at once: nothing here imports
+TensorFlow.
 """

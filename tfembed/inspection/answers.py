@@ -16,8 +16,8 @@ import numpy as np
 
 from tfembed import errors
 from tfembed.inspection import difference, ranking
-from tfembed.inspection.saved_table import Key, SavedTable
-from tfembed.inspection.saved_tables import SavedTables
+from tfembed.saved.saved_table import Key, SavedTable
+from tfembed.saved.saved_tables import SavedTables
 
 __all__ = [
     "Answer",

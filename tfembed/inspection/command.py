@@ -19,17 +19,17 @@ import numpy as np
 from tfembed import _build_info, errors
 from tfembed.inspection import answers, ranking, table_exports
 from tfembed.inspection.answers import Answer, as_json
-from tfembed.inspection.printed_text import (
+from tfembed.inspection.reading_progress import ReadingProgress
+from tfembed.printing.printed_text import (
     as_time,
     key_text,
     printable,
     shortened,
 )
-from tfembed.inspection.reading_progress import ReadingProgress
-from tfembed.inspection.row_pairs import RowDtypes
-from tfembed.inspection.saved_table import Key
-from tfembed.inspection.saved_tables import SavedTables, open_saved
-from tfembed.inspection.text_tables import TextTable
+from tfembed.printing.text_tables import TextTable
+from tfembed.saved.formats.row_pairs import RowDtypes
+from tfembed.saved.saved_table import Key
+from tfembed.saved.saved_tables import SavedTables, open_saved
 from tfembed.units import as_bytes, as_count, as_number, counted
 
 __all__ = ["AddCommand", "main"]

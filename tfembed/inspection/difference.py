@@ -11,7 +11,7 @@ import numpy as np
 
 from tfembed import errors
 from tfembed.inspection.ranking import norms
-from tfembed.inspection.saved_table import Array, Key, SavedTable
+from tfembed.saved.saved_table import Array, Key, SavedTable
 
 __all__ = ["Difference", "compare"]
 

@@ -10,17 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from tfembed import errors
-from tfembed.inspection import drawings, ranking
-from tfembed.inspection.drawings import Bar, Line
-from tfembed.inspection.printed_text import as_time, markup, printable_key
+from tfembed.inspection import ranking
 from tfembed.inspection.row_survey import Histogram, RowSurvey, survey
-from tfembed.inspection.saved_table import SavedTable
-from tfembed.inspection.saved_tables import (
+from tfembed.printing import drawings
+from tfembed.printing.drawings import Bar, Line
+from tfembed.printing.printed_text import as_time, markup, printable_key
+from tfembed.saved.saved_table import SavedTable
+from tfembed.saved.saved_tables import (
     SavedTables,
     checkpoints_of,
     open_saved,
 )
-from tfembed.inspection.written_file import place_of, written_file
+from tfembed.saved.written_file import place_of, written_file
 from tfembed.units import as_bytes, as_count, as_number, as_share, counted
 
 __all__ = ["write"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfembed import errors
-from tfembed.inspection.saved_table import Array, Chunk, Key, SavedTable
+from tfembed.saved.saved_table import Array, Chunk, Key, SavedTable
 
 __all__ = ["ORDERS", "RankedRow", "norms", "rank"]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tfembed.inspection.ranking import norms
-from tfembed.inspection.saved_table import Array, Chunk, SavedTable
+from tfembed.saved.saved_table import Array, Chunk, SavedTable
 
 __all__ = ["Histogram", "RowSurvey", "survey"]
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from tfembed import errors
-from tfembed.inspection.saved_table import Array, Chunk, SavedTable
-from tfembed.inspection.written_file import written_file
 from tfembed.optional_packages import optional
+from tfembed.saved.saved_table import Array, Chunk, SavedTable
+from tfembed.saved.written_file import written_file
 
 __all__ = ["KINDS", "export"]
 

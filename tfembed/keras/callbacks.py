@@ -1,5 +1,5 @@
 """Callbacks for `fit` of models with tables."""
 
-from tfembed.inspection.table_monitor import TableMonitor
+from tfembed.monitoring.table_monitor import TableMonitor
 
 __all__ = ["TableMonitor"]

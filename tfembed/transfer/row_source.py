@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.variables.variable import Variable
-from tfembed.inspection.saved_table import Chunk, SavedTable
-from tfembed.inspection.saved_tables import open_saved
-from tfembed.inspection.vocabulary_rows import VocabularyRows, has_vocabulary
+from tfembed.monitoring.vocabulary_rows import VocabularyRows, has_vocabulary
 from tfembed.optional_packages import optional
+from tfembed.saved.saved_table import Chunk, SavedTable
+from tfembed.saved.saved_tables import open_saved
 from tfembed.tables import HashTable
 from tfembed.tables.key_access import by_number
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tfembed import checks, errors
 from tfembed.dynamic_embedding.variables.variable import Variable
-from tfembed.inspection.saved_table import Chunk
-from tfembed.inspection.vocabulary_rows import VocabularyRows, has_vocabulary
+from tfembed.monitoring.vocabulary_rows import VocabularyRows, has_vocabulary
+from tfembed.saved.saved_table import Chunk
 from tfembed.tables import HashTable, arguments
 from tfembed.transfer.row_source import RowSource, of_layer, row_source
 

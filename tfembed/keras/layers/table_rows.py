@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.inspection.vocabulary_rows import VocabularyRows
+from tfembed.monitoring.vocabulary_rows import VocabularyRows
 from tfembed.tables.hash_table import HashTable
 
 __all__ = ["TableRows"]

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfembed import errors
-from tfembed.inspection.bundle import DTYPES, Bundle
-from tfembed.inspection.column import Column, Encoding, Part
-from tfembed.inspection.file_bytes import FileBytes
 from tfembed.optional_packages import optional
+from tfembed.saved.column import Column, Encoding, Part
+from tfembed.saved.file_bytes import FileBytes
+from tfembed.saved.formats.bundle import DTYPES, Bundle
 
 __all__ = ["LayerBundle", "arrays", "check_archive", "in_archive", "in_hdf5"]
 

@@ -18,9 +18,9 @@ import math
 from collections.abc import Callable, Iterator
 
 from tfembed import errors
-from tfembed.inspection import checksum, file_bytes
-from tfembed.inspection.column import Column, Encoding, Part
-from tfembed.inspection.file_bytes import FileBytes, signed, take_varint
+from tfembed.saved import checksum, file_bytes
+from tfembed.saved.column import Column, Encoding, Part
+from tfembed.saved.file_bytes import FileBytes, signed, take_varint
 
 __all__ = ["DTYPES", "MAGIC", "Bundle", "Entry", "slice_name"]
 

@@ -8,11 +8,11 @@ import re
 from collections.abc import Sequence
 
 from tfembed import errors
-from tfembed.inspection.bundle import DTYPES
-from tfembed.inspection.checksum import crc32c
-from tfembed.inspection.column import Column, Encoding, Part, raw_strings
-from tfembed.inspection.file_bytes import FileBytes
-from tfembed.inspection.saved_table import SavedTable
+from tfembed.saved.checksum import crc32c
+from tfembed.saved.column import Column, Encoding, Part, raw_strings
+from tfembed.saved.file_bytes import FileBytes
+from tfembed.saved.formats.bundle import DTYPES
+from tfembed.saved.saved_table import SavedTable
 
 __all__ = ["RowDtypes", "stem_of", "stems", "tables"]
 

@@ -16,19 +16,19 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import checks, errors
-from tfembed.inspection.found_tables import (
+from tfembed.monitoring.found_tables import (
     FoundTable,
     find_tables,
     require_tables,
 )
-from tfembed.inspection.health import Health, health
-from tfembed.inspection.table_health import (
+from tfembed.monitoring.health import Health, health
+from tfembed.monitoring.table_health import (
     as_key,
     gather_rows,
     hottest_rows,
     spread_rows,
 )
-from tfembed.inspection.written_file import written_file
+from tfembed.saved.written_file import written_file
 from tfembed.tables import HashTable
 
 __all__ = ["TableMonitor", "write_projector"]

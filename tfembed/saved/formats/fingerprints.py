@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from tfembed.inspection.saved_table import Array
+from tfembed.saved.saved_table import Array
 
 __all__ = ["Fingerprints"]
 

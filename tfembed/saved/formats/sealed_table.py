@@ -14,10 +14,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from tfembed import errors
-from tfembed.inspection.bundle import DTYPES
-from tfembed.inspection.column import Column
-from tfembed.inspection.fingerprints import Fingerprints
-from tfembed.inspection.saved_table import Array, SavedTable
+from tfembed.saved.column import Column
+from tfembed.saved.formats.bundle import DTYPES
+from tfembed.saved.formats.fingerprints import Fingerprints
+from tfembed.saved.saved_table import Array, SavedTable
 
 __all__ = ["SEALED", "sealed_table"]
 

@@ -14,15 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import checks, errors
-from tfembed.inspection.found_tables import (
+from tfembed.monitoring.found_tables import (
     coming_tables,
     find_tables,
     require_tables,
 )
-from tfembed.inspection.printed_text import printable_key
-from tfembed.inspection.saved_table import Chunk, SavedTable
-from tfembed.inspection.saved_tables import open_saved
-from tfembed.inspection.table_health import (
+from tfembed.monitoring.table_health import (
     NOT_MADE,
     TableHealth,
     as_key,
@@ -32,7 +29,10 @@ from tfembed.inspection.table_health import (
     quantiles,
     spread_rows,
 )
-from tfembed.inspection.text_tables import TextTable
+from tfembed.printing.printed_text import printable_key
+from tfembed.printing.text_tables import TextTable
+from tfembed.saved.saved_table import Chunk, SavedTable
+from tfembed.saved.saved_tables import open_saved
 from tfembed.units import as_bytes, as_count, as_number, as_share, counted
 
 __all__ = ["Health", "health", "health_of_saved", "saved_path"]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfembed.inspection.found_tables import FoundTable
-from tfembed.inspection.printed_text import key_text
+from tfembed.monitoring.found_tables import FoundTable
 from tfembed.ops import table as table_ops
+from tfembed.printing.printed_text import key_text
 from tfembed.tables import HashTable
 from tfembed.tables.table_stats import TableStats
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tfembed.inspection.printed_text import markup
+from tfembed.printing.printed_text import markup
 from tfembed.units import as_number
 
 __all__ = ["Line", "line_plot"]

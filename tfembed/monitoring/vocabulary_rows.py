@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding.tpu_embedding import owner_of
-from tfembed.inspection.saved_table import Chunk
-from tfembed.inspection.table_health import gather_rows
+from tfembed.monitoring.table_health import gather_rows
+from tfembed.saved.saved_table import Chunk
 from tfembed.tables.arguments import key_tensor
 from tfembed.tables.key_access import KeyAccess
 

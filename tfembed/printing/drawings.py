@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from tfembed.inspection.printed_text import markup
+from tfembed.printing.printed_text import markup
 
 __all__ = ["Bar", "Line", "bars", "columns", "lines", "nice_steps"]
 

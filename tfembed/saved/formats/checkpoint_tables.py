@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from tfembed import errors
-from tfembed.inspection import file_bytes
-from tfembed.inspection.bundle import Bundle
-from tfembed.inspection.column import Column
-from tfembed.inspection.saved_table import NO_NAME, SavedTable
-from tfembed.inspection.sealed_table import SEALED, sealed_table
+from tfembed.saved import file_bytes
+from tfembed.saved.column import Column
+from tfembed.saved.formats.bundle import Bundle
+from tfembed.saved.formats.sealed_table import SEALED, sealed_table
+from tfembed.saved.saved_table import NO_NAME, SavedTable
 
 __all__ = [
     "SavedVariable",

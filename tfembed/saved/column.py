@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tfembed import errors
-from tfembed.inspection.checksum import crc32c, unmask
-from tfembed.inspection.file_bytes import FileBytes, take_varint
+from tfembed.saved.checksum import crc32c, unmask
+from tfembed.saved.file_bytes import FileBytes, take_varint
 
 __all__ = ["Column", "Encoding", "Part", "aligned", "raw_strings"]
 

@@ -15,13 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import checks, errors, optimizers
-from tfembed.inspection.found_tables import require_tables
-from tfembed.inspection.health import saved_path
-from tfembed.inspection.line_plot import Line, line_plot
-from tfembed.inspection.saved_table import SavedTable
-from tfembed.inspection.saved_tables import open_saved
-from tfembed.inspection.text_tables import TextTable, scrolled
-from tfembed.inspection.written_file import written_file
+from tfembed.monitoring.found_tables import require_tables
+from tfembed.monitoring.health import saved_path
 from tfembed.ops import table as table_ops
 from tfembed.policies import (
     CountAdmission,
@@ -30,6 +25,11 @@ from tfembed.policies import (
     LeastRecent,
     SmallestNorm,
 )
+from tfembed.printing.line_plot import Line, line_plot
+from tfembed.printing.text_tables import TextTable, scrolled
+from tfembed.saved.saved_table import SavedTable
+from tfembed.saved.saved_tables import open_saved
+from tfembed.saved.written_file import written_file
 from tfembed.tables import HashTable
 from tfembed.units import as_bytes, as_count, as_share, counted
 

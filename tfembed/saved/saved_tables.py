@@ -20,18 +20,14 @@ import stat
 from collections.abc import Iterator, Mapping
 
 from tfembed import errors
-from tfembed.inspection import (
-    checkpoint_tables,
-    keras_file,
-    row_pairs,
-    state_file,
-)
-from tfembed.inspection.bundle import Bundle
-from tfembed.inspection.checkpoint_tables import SavedVariable
-from tfembed.inspection.column import Column
-from tfembed.inspection.file_bytes import FileBytes
-from tfembed.inspection.row_pairs import RowDtypes
-from tfembed.inspection.saved_table import (
+from tfembed.saved import state_file
+from tfembed.saved.column import Column
+from tfembed.saved.file_bytes import FileBytes
+from tfembed.saved.formats import checkpoint_tables, keras_file, row_pairs
+from tfembed.saved.formats.bundle import Bundle
+from tfembed.saved.formats.checkpoint_tables import SavedVariable
+from tfembed.saved.formats.row_pairs import RowDtypes
+from tfembed.saved.saved_table import (
     Chunk,
     FoundRow,
     SavedTable,

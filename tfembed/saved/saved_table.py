@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tfembed import errors
-from tfembed.inspection.column import Column, aligned
+from tfembed.saved.column import Column, aligned
 
 __all__ = [
     "NO_NAME",

@@ -16,7 +16,7 @@ from tfembed.embedding import (
     TPUEmbeddingForServing,
     TPUEmbeddingV0,
 )
-from tfembed.inspection.saved_table import table_name
+from tfembed.saved.saved_table import table_name
 from tfembed.tables.sharded_table import ShardedTable
 
 __all__ = ["FoundTable", "coming_tables", "find_tables", "require_tables"]

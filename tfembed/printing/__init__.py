@@ -1,0 +1,1 @@
+"""Text, tables of text and plots, as commands, reports and notebooks show them."""

@@ -1,0 +1,1 @@
+"""The layouts of bytes in which tables lie in files, a module for each."""
