@@ -13,6 +13,7 @@ import tensorflow as tf
 import tfembed
 from tfembed.export import sealed_table
 from tfembed.export.bundle_index import index_of_bytes
+from tfembed.export.initial_rows import InitialRows
 from tfembed.export.row_format import RowFormat
 from tfembed.export.stock_lookup import fingerprints_of
 from tfembed.saved import column
@@ -40,6 +41,7 @@ def test_rows_and_keys_of_one_window_of_places_are_in_memory(
         tmp_path / "sealed",
         RowFormat("as_trained", "float32", 16),
         fingerprints_of,
+        InitialRows("constant", [0], 1, 16, tf.float32),
     )
 
     assert max(taken) <= 6400
@@ -67,3 +69,29 @@ def test_tensorflow_reads_bytes_by_an_index_of_their_slices(
 
     assert reader.get_variable_to_shape_map() == {name: [1000]}
     np.testing.assert_array_equal(reader.get_tensor(name), octets)
+
+
+def test_sealed_bytes_say_their_name_initial_rows_and_checksums(tmp_path):
+    table = tfembed.HashTable(2, name="t", seed=1)
+    table.upsert([1, 2], np.ones([2, 2]))
+    tf.train.Checkpoint(t=table).write(tmp_path / "ckpt")
+    missing = InitialRows("uniform", [-1, 0.5], 2**64 - 3, 2, tf.float64)
+    sealed = sealed_table.seal(
+        open_saved(tmp_path / "ckpt")["t"],
+        tmp_path / "sealed",
+        RowFormat("float32", "float64", 2),
+        fingerprints_of,
+        missing,
+    )
+
+    written = (tmp_path / "sealed").read_bytes()
+    layout = sealed.layout
+    dtype, kind, seed, count, size = np.frombuffer(written[128:168], "<i8")
+    assert (dtype, kind, seed, count, size) == (2, 2, -3, 2, 1)
+    assert np.frombuffer(written[168:184], "<f8").tolist() == [-1, 0.5]
+    assert written[184:185] == b"t"
+    checks = np.frombuffer(written[layout.at_checks :], "<u4")
+    assert checks[0] == crc32c(written[: layout.at_checks])
+    assert checks[-4] == crc32c(written[: layout.at_pilots])
+    assert checks[-3] == crc32c(written[layout.at_checks : -12])
+    assert written.endswith(b"tfsealed")

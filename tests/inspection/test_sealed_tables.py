@@ -18,6 +18,7 @@ import tfembed
 from tfembed import errors
 from tfembed.__main__ import main
 from tfembed.export import perfect_hash, to_stock
+from tfembed.export.initial_rows import InitialRows
 from tfembed.export.row_format import RowFormat
 from tfembed.export.sealed_table import seal
 from tfembed.export.stock_lookup import fingerprints_of
@@ -57,7 +58,8 @@ def saved(tmp_path_factory):
 def _sealed(table, path, form="as_trained"):
     """Returns a table of a file of sealed bytes, and what reads it."""
     row_format = RowFormat(form, table.dtype, table.width)
-    seal(table, path, row_format, fingerprints_of)
+    missing = InitialRows("constant", [0], 1, table.width, tf.float32)
+    seal(table, path, row_format, fingerprints_of, missing)
     return _opened(path)
 
 
@@ -139,7 +141,7 @@ def test_sealed_bytes_with_any_byte_flipped_or_cut_are_read_or_refused(
     _sealed(source, path, "int8")
     whole = path.read_bytes()
     drawn = np.random.default_rng(1)
-    places = {*range(128), *drawn.integers(128, len(whole), 150).tolist()}
+    places = {*range(168), *drawn.integers(128, len(whole), 150).tolist()}
     damaged = [
         whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :]
         for at in sorted(places)

@@ -17,7 +17,10 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.export.words import as_words, hash_bytes, mix, shift, word, xor
 
-__all__ = ["InitialRows"]
+__all__ = ["KINDS", "InitialRows"]
+
+# The kinds in the order of their numbers in files.
+KINDS = ("constant", "vector", "uniform", "normal", "truncated_normal")
 
 _STEP = 0x9E3779B97F4A7C15
 _SALT = 0x6A09E667F3BCC909
@@ -100,7 +103,7 @@ class InitialRows:
     """The rows of missing keys.
 
     Attributes:
-      kind: "constant", "vector", "uniform", "normal" or "truncated_normal".
+      kind: one of `KINDS`.
       arguments: the numbers of the kind.
       seed: the table's seed, of 64 bits.
       dim: the number of elements of a row.

@@ -2,10 +2,12 @@
 
 Little endian; each section begins at a multiple of 64 bytes.
 
-    head     16 int64: see `_HEAD`
+    head     16 int64: see `Layout.head`
+    notes    the table's name and its initial rows: see `_notes`
     pilots   uint16 [regions * buckets] of `perfect_hash.PerfectHash`
     keys     int64 [places] or, of strings, [places, 2], by place
     rows     [places] by place, as `row_format`; whole rows and lines of 64 bytes
+    checks   the CRC-32C of all before: see `_checks`
 
 A free place has the key of a row that lies elsewhere, so that no lookup finds
 it. A string is there as two fingerprints of 63 bits, one of them by a secret
@@ -26,15 +28,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tfembed import errors
+from tfembed.export.initial_rows import KINDS, InitialRows
 from tfembed.export.perfect_hash import PerfectHash, Words, mix
 from tfembed.export.row_format import NotStored, RowError, RowFormat
 from tfembed.saved.checksum import crc32c
 from tfembed.saved.formats.bundle import DTYPES
-from tfembed.saved.saved_table import SavedTable
+from tfembed.saved.saved_table import SavedTable, table_name
 
 __all__ = ["SLICE_BYTES", "Layout", "SealedFile", "seal"]
 
-_MAGIC = int.from_bytes(b"tfsealed", "little")
+_MAGIC_TEXT = b"tfsealed"
+_MAGIC = int.from_bytes(_MAGIC_TEXT, "little")
 _VERSION = 1
 _HEAD_BYTES = 128
 _LINE = 64
@@ -44,6 +48,9 @@ SLICE_BYTES = 16 << 20
 _WINDOW_BYTES = 8 << 20
 # The row of a place that has none.
 _FREE = (1 << 32) - 1
+
+# The dtypes' numbers, those of TensorFlow.
+_NUMBERS = {name: number for number, (name, _) in DTYPES.items()}
 
 _Numbers = npt.NDArray[np.uint32]
 # Strings to their fingerprints, int64 [n, 2], by a secret key of two numbers.
@@ -59,6 +66,7 @@ class Layout:
       rows: the form of the rows.
       key_words: the int64s of a key: 1, or 2 where keys are strings.
       regions, buckets, places: as in `PerfectHash`.
+      notes: the bytes of the notes, which say more of the table.
       secret: the key of the fingerprints; zeros where keys are integers.
     """
 
@@ -68,6 +76,7 @@ class Layout:
     regions: int
     buckets: int
     places: int
+    notes: bytes
     secret: tuple[int, int] = (0, 0)
 
     @property
@@ -78,7 +87,7 @@ class Layout:
     @property
     def at_pilots(self) -> int:
         """The first byte of the pilots."""
-        return _HEAD_BYTES
+        return _up(_HEAD_BYTES + len(self.notes))
 
     @property
     def at_keys(self) -> int:
@@ -98,20 +107,25 @@ class Layout:
         return _up(self.num_places * row_bytes, whole)
 
     @property
+    def at_checks(self) -> int:
+        """The first byte of the checks."""
+        return self.at_rows + self.row_section_bytes
+
+    @property
     def num_bytes(self) -> int:
         """The bytes of the whole table."""
-        return self.at_rows + self.row_section_bytes
+        num_slices = -(-self.at_checks // SLICE_BYTES)
+        return self.at_checks + _up(4 * num_slices + 16)
 
     def head(self) -> npt.NDArray[np.int64]:
         """Returns the numbers that the bytes begin with."""
-        numbers = {name: number for number, (name, _) in DTYPES.items()}
         return np.array(
             [
                 _MAGIC,
                 _VERSION,
                 self.num_rows,
                 self.rows.dim,
-                numbers[self.rows.dtype],
+                _NUMBERS[self.rows.dtype],
                 self.key_words,
                 self.regions,
                 self.buckets,
@@ -147,6 +161,7 @@ def seal(
     path: pathlib.Path,
     row_format: RowFormat,
     fingerprints: Fingerprints,
+    missing: InitialRows,
 ) -> SealedFile:
     """Writes a saved table to a file in the sealed form, from front to back.
 
@@ -160,6 +175,7 @@ def seal(
       path: the file to write.
       row_format: the form of the rows.
       fingerprints: makes fingerprints of strings.
+      missing: the rows of keys that are not there.
 
     Returns:
       What was written.
@@ -182,12 +198,15 @@ def seal(
         regions=found.regions,
         buckets=found.buckets,
         places=found.places,
+        notes=_notes(table_name(table.name), missing),
         secret=keys.secret,
     )
     rows_at = _rows_by_place(keys, found)
     with path.open("wb") as file:
         written = _Slices(file)
-        written.write(layout.head())
+        begin = layout.head().tobytes() + layout.notes
+        begin = begin.ljust(layout.at_pilots, b"\0")
+        written.write(np.frombuffer(begin, np.uint8))
         written.write(found.pilots.astype("<u2"))
         written.fill_up(layout.at_keys)
         for words in keys.by_place(rows_at, found):
@@ -197,8 +216,42 @@ def seal(
         for stored, more in _stored_rows(table, rows_at, row_format):
             written.write(stored)
             lost += more
-        written.fill_up(layout.num_bytes)
+        written.fill_up(layout.at_checks)
+        written.write(_checks(layout, written.checksums, crc32c(begin)))
     return SealedFile(layout, lost, tuple(written.checksums))
+
+
+def _notes(name: str, missing: InitialRows) -> bytes:
+    """Returns the notes of a table of this name and these initial rows."""
+    numbers = (
+        _NUMBERS[missing.dtype.name],
+        KINDS.index(missing.kind),
+        (missing.seed + (1 << 63)) % (1 << 64) - (1 << 63),
+        len(missing.arguments),
+        len(name.encode()),
+    )
+    return (
+        np.array(numbers, "<i8").tobytes()
+        + np.array(missing.arguments, "<f8").tobytes()
+        + name.encode()
+    )
+
+
+def _checks(
+    layout: Layout, checksums: list[int], head: int
+) -> npt.NDArray[np.uint8]:
+    """Returns the last section.
+
+    Args:
+      layout: the places of the others.
+      checksums: the CRC-32C of each slice of the others.
+      head: the CRC-32C of head and notes.
+    """
+    begin = np.array(checksums, "<u4").tobytes()
+    size = layout.num_bytes - layout.at_checks
+    begin = begin.ljust(size - 16, b"\0") + head.to_bytes(4, "little")
+    own = crc32c(begin).to_bytes(4, "little")
+    return np.frombuffer(begin + own + _MAGIC_TEXT, np.uint8)
 
 
 class _Keys:

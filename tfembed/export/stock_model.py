@@ -234,6 +234,7 @@ class _Conversion:
                 variables.next_file(),
                 self._formats[prefix],
                 fingerprints_of,
+                self._missing[prefix],
             )
             variables.add_sealed(tensors[prefix], self._sealed[prefix])
         handles, columns = self._savers.seal(tensors, CONVERTED)

@@ -27,6 +27,7 @@ SEALED = "/sealed/.ATTRIBUTES/VARIABLE_VALUE"
 _MAGIC = int.from_bytes(b"tfsealed", "little")
 _HEAD_BYTES = 128
 _LINE = 64
+_SLICE_BYTES = 16 << 20  # What shares a checksum.
 _BLOCK_BYTES = 4 << 20
 # A part of a file up to this size is read, and compared, as a whole.
 _WHOLE_BYTES = 32 << 20
@@ -85,8 +86,13 @@ class _Head:
             return 4 + self.dim
         return DTYPES[self.dtype][1] * self.dim
 
-    def fault(self, size: int) -> str | None:
-        """Returns the reason why no table of `size` bytes has this head."""
+    def fault(self, size: int, notes: list[int]) -> str | None:
+        """Returns the reason why no table of `size` bytes has this head.
+
+        Args:
+          size: the number of bytes.
+          notes: the numbers behind the head.
+        """
         if self.magic != _MAGIC:
             return "it does not begin with 'tfsealed'"
         if self.version != 1:
@@ -108,12 +114,17 @@ class _Head:
             or not 0 <= self.dim < 1 << 40
         ):
             return "its numbers of places are none"
-        at_keys = _up(_HEAD_BYTES + 2 * self.regions * self.buckets)
+        _, _, _, arguments, name_bytes = notes
+        if min(arguments, name_bytes) < 0:
+            return "its notes are none"
+        at_pilots = _up(_HEAD_BYTES + 40 + 8 * arguments + name_bytes)
+        at_keys = _up(at_pilots + 2 * self.regions * self.buckets)
         at_rows = _up(at_keys + 8 * self.key_words * self.all_places)
         whole = math.lcm(_LINE, self.row_bytes or 1)
         end = at_rows + _up(self.all_places * self.row_bytes, whole)
+        end += _up(4 * -(-end // _SLICE_BYTES) + 16)
         begins = (self.at_pilots, self.at_keys, self.at_rows, self.num_bytes)
-        if begins != (_HEAD_BYTES, at_keys, at_rows, end):
+        if begins != (at_pilots, at_keys, at_rows, end):
             return "its sections do not begin where its numbers say"
         if size != end:
             return f"it has {size} bytes of {end}"
@@ -135,11 +146,11 @@ class _SealedBytes:
         self._checked: set[int] = set()
         self._held: tuple[int, bytes] = (-1, b"")
         self._is_own: Array | None = None
-        if column.rows < _HEAD_BYTES:
+        if column.rows < _HEAD_BYTES + 40:
             raise self._damaged("it has no head")
-        numbers = self._numbers("<i8", 0, 16)
-        self._head = _Head(*numbers.tolist())
-        if fault := self._head.fault(column.rows):
+        numbers = self._numbers("<i8", 0, 21).tolist()
+        self._head = _Head(*numbers[:16])
+        if fault := self._head.fault(column.rows, numbers[16:]):
             raise self._damaged(fault)
         self._rows = Column(
             column.name,
