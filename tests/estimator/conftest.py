@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 from _pytest import faulthandler as pytest_faulthandler
 
-from tfembed.estimator import private
+from tfembed.estimator.private import v1_sessions
 
 LIMIT_SECS = 600  # A busy machine is ten times slower.
 
@@ -31,5 +31,5 @@ def _few_texts_of_graphs(
     """Spares models their graph.pbtxt, a tenth of what they take in tests."""
     if request.path.name != "test_hooks.py":  # Which looks at it.
         monkeypatch.setattr(
-            private.training_util, "write_graph", lambda *given: None
+            v1_sessions.training_util, "write_graph", lambda *given: None
         )

@@ -18,7 +18,7 @@ from tests.estimator import linear_model
 from tests.estimator.test_exports import raw_receiver
 from tests.estimator.tpu import replica_model
 from tfembed import errors, estimator
-from tfembed.estimator import checkpoints, early_stopping, sessions
+from tfembed.estimator.runs import checkpoints, early_stopping, sessions
 
 v1 = tf.compat.v1
 

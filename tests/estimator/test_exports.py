@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.estimator import linear_model
 from tfembed import errors, estimator
-from tfembed.estimator import exports
+from tfembed.estimator.exports import saved_models
 
 v1 = tf.compat.v1
 FEATURES = linear_model.FEATURES.reshape(-1, 3)
@@ -197,6 +197,6 @@ def test_receivers_of_what_is_no_tensor_are_refused(make, text):
 
 def test_features_and_labels_of_one_name_are_refused():
     with pytest.raises(errors.ArgumentError, match=r"\{'x'\}"):
-        exports.build_raw_supervised_input_receiver_fn(
+        saved_models.build_raw_supervised_input_receiver_fn(
             {"x": tf.zeros([2])}, {"x": tf.zeros([2])}
         )

@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from tests.estimator import linear_model
 from tfembed import errors, estimator
-from tfembed.estimator import early_stopping, private
+from tfembed.estimator.private import v1_sessions
+from tfembed.estimator.runs import early_stopping
 
 v1 = tf.compat.v1
 experimental = estimator.experimental
@@ -248,12 +249,12 @@ def test_a_summary_sees_variables_as_they_were_before_the_step(tmp_path):
 def test_the_graph_is_written_with_either_protobuf(
     tmp_path, monkeypatch, as_text
 ):
-    monkeypatch.setattr(private, "writes_text_graphs", lambda: as_text)
+    monkeypatch.setattr(v1_sessions, "writes_text_graphs", lambda: as_text)
 
     linear_model.make(tmp_path).train(linear_model.input_fn, steps=1)
 
     graph = v1.GraphDef()
-    private.text_format.Parse((tmp_path / "graph.pbtxt").read_text(), graph)
+    v1_sessions.text_format.Parse((tmp_path / "graph.pbtxt").read_text(), graph)
     assert "weight" in [node.name for node in graph.node]
 
 
@@ -261,9 +262,11 @@ def test_text_that_protobuf_cannot_write_is_noticed(monkeypatch):
     def no_float_format(message, **options):
         raise TypeError("unexpected keyword argument 'float_format'")
 
-    monkeypatch.setattr(private.text_format, "MessageToString", no_float_format)
+    monkeypatch.setattr(
+        v1_sessions.text_format, "MessageToString", no_float_format
+    )
 
-    assert not private.writes_text_graphs()
+    assert not v1_sessions.writes_text_graphs()
 
 
 def test_a_loss_that_is_no_number_ends_training(tmp_path):

@@ -7,7 +7,7 @@ import functools
 import pytest
 import tensorflow as tf
 
-from tfembed.estimator import private
+from tfembed.estimator.private import tpu_programs, v1_sessions
 
 v1 = tf.compat.v1
 
@@ -26,42 +26,42 @@ def test_arguments_are_those_that_are_left_to_give():
         def method(self, features):
             return features
 
-    assert private.fn_args(function) == ("features", "labels", "mode")
-    assert private.fn_args(functools.partial(function, mode=1)) == (
+    assert v1_sessions.fn_args(function) == ("features", "labels", "mode")
+    assert v1_sessions.fn_args(functools.partial(function, mode=1)) == (
         "features",
         "labels",
     )
-    assert private.fn_args(Bound().method) == ("features",)
+    assert v1_sessions.fn_args(Bound().method) == ("features",)
 
 
 def test_hooks_share_one_read_of_the_global_step(graph):
     v1.train.create_global_step()
 
-    read = private.global_step_read(graph)
+    read = v1_sessions.global_step_read(graph)
 
-    assert private.global_step_read(graph) is read
+    assert v1_sessions.global_step_read(graph) is read
 
 
 def test_a_read_that_was_added_is_the_one_of_hooks(graph):
     step = v1.train.create_global_step()
     read = step.read_value()
 
-    private.add_global_step_read(graph, read)
+    v1_sessions.add_global_step_read(graph, read)
 
-    assert private.global_step_read(graph) is read
+    assert v1_sessions.global_step_read(graph) is read
 
 
 def test_writers_of_a_graph_are_opened_by_ops(graph, tmp_path):
     tf.summary.create_file_writer(str(tmp_path))
 
-    (opens,) = private.summary_writer_initializers(graph)
+    (opens,) = v1_sessions.summary_writer_initializers(graph)
     with v1.Session() as session:
         session.run(opens)
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_evaluations_are_counted_by_a_local_variable(graph):
-    step = private.eval_step()
+    step = v1_sessions.eval_step()
 
     assert [variable.name for variable in v1.local_variables()] == [step.name]
 
@@ -70,11 +70,11 @@ def test_a_hook_ends_an_evaluation_after_its_steps(graph):
     v1.train.create_global_step()
     runs = v1.get_variable("runs", initializer=0, trainable=False)
 
-    results = private.evaluate_once(
+    results = v1_sessions.evaluate_once(
         checkpoint_path=None,
         eval_ops=runs.assign_add(1),
         final_ops={"runs": runs},
-        hooks=[private.stop_after_evals(3)],
+        hooks=[v1_sessions.stop_after_evals(3)],
     )
 
     assert results == {"runs": 3}
@@ -83,16 +83,16 @@ def test_a_hook_ends_an_evaluation_after_its_steps(graph):
 def test_a_hook_tells_at_which_step_it_stops(graph):
     v1.train.create_global_step()
 
-    assert private.last_step(v1.train.StopAtStepHook(last_step=7)) == 7
-    assert private.last_step(v1.train.SessionRunHook()) is None
+    assert v1_sessions.last_step(v1.train.StopAtStepHook(last_step=7)) == 7
+    assert v1_sessions.last_step(v1.train.SessionRunHook()) is None
 
 
 def test_a_listener_is_added_once(tmp_path):
     listener = v1.train.CheckpointSaverListener()
     hook = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=1)
 
-    private.add_listeners(hook, [listener, listener])
-    private.add_listeners(hook, [listener])
+    v1_sessions.add_listeners(hook, [listener, listener])
+    v1_sessions.add_listeners(hook, [listener])
 
     assert hook._listeners == [listener]
 
@@ -101,7 +101,7 @@ def test_an_iterator_is_saved_and_restored(graph, tmp_path):
     iterator = v1.data.make_initializable_iterator(tf.data.Dataset.range(9))
     following = iterator.get_next()
     saver = v1.train.Saver(
-        [private.iterator_saveable(following.op.inputs[0], "fail")]
+        [v1_sessions.iterator_saveable(following.op.inputs[0], "fail")]
     )
 
     with v1.Session() as session:
@@ -122,7 +122,7 @@ def test_a_scaffold_runs_ops_beside_its_initialization(graph):
     scaffold.finalize()
 
     for _ in range(2):  # A session that is made anew finalizes it again.
-        private.initialize_too(scaffold, [other.initializer])
+        v1_sessions.initialize_too(scaffold, [other.initializer])
 
     assert scaffold.init_op == [value.initializer, other.initializer]
     with v1.Session() as session:
@@ -133,7 +133,7 @@ def test_a_scaffold_runs_ops_beside_its_initialization(graph):
 def test_a_builder_lists_the_training_op(graph, tmp_path):
     builder = v1.saved_model.Builder(str(tmp_path / "model"))
 
-    private.add_train_op(builder, tf.no_op(name="step"))
+    v1_sessions.add_train_op(builder, tf.no_op(name="step"))
 
     names = [
         op.name
@@ -152,21 +152,21 @@ def test_whether_graphs_are_written_as_text_is_what_tensorflow_does(tmp_path):
         except TypeError:  # With protobuf 7.
             written = False
 
-    assert private.writes_text_graphs() == written
+    assert v1_sessions.writes_text_graphs() == written
 
 
 def test_modules_have_what_is_called_in_them():
-    assert callable(private.path_helpers.get_variables_path)
-    assert "VariableV2" in private.device_setter.STANDARD_PS_OPS
-    assert not private.tensor_tracer.TensorTracer.is_enabled()
-    assert private.mode_keys.EstimatorModeKeys.PREDICT == "infer"
+    assert callable(v1_sessions.path_helpers.get_variables_path)
+    assert "VariableV2" in v1_sessions.device_setter.STANDARD_PS_OPS
+    assert not tpu_programs.tensor_tracer.TensorTracer.is_enabled()
+    assert v1_sessions.mode_keys.EstimatorModeKeys.PREDICT == "infer"
 
 
 def test_keras_counts_names_from_the_first_and_then_goes_on():
     keras = pytest.importorskip("keras")
     before = keras.backend.get_uid("fresh")
 
-    with private.fresh_keras_state():
+    with v1_sessions.fresh_keras_state():
         inside = keras.backend.get_uid("fresh")
 
     assert inside == 1

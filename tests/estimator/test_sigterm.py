@@ -21,7 +21,7 @@ from tests.estimator import linear_model
 from tests.estimator.test_exports import raw_receiver
 from tests.estimator.tpu import replica_model
 from tfembed import errors, estimator
-from tfembed.estimator import sessions
+from tfembed.estimator.runs import sessions
 
 v1 = tf.compat.v1
 
@@ -305,7 +305,7 @@ WAITING = """
 import sys, time
 import tensorflow as tf
 from tests.estimator import linear_model
-from tfembed.estimator import sigterm
+from tfembed.estimator.runs import sigterm
 
 sigterm._UNTIL_SECOND_SIGTERM = 0.5
 tf.compat.v1.logging.set_verbosity("INFO")

@@ -15,21 +15,21 @@ from tfembed import not_in_release
 from tfembed.estimator import experimental, export, inputs
 from tfembed.estimator.embeddings.feature_columns import embedding_column
 from tfembed.estimator.estimator import Estimator
-from tfembed.estimator.exporters import (
+from tfembed.estimator.exports.exporters import (
     BestExporter,
     Exporter,
     FinalExporter,
     LatestExporter,
 )
-from tfembed.estimator.keras_models import model_to_estimator
+from tfembed.estimator.models.keras_models import model_to_estimator
 from tfembed.estimator.run_config import RunConfig
+from tfembed.estimator.runs.warm_start import VocabInfo, WarmStartSettings
 from tfembed.estimator.spec import EstimatorSpec, ModeKeys
 from tfembed.estimator.train_and_evaluate import (
     EvalSpec,
     TrainSpec,
     train_and_evaluate,
 )
-from tfembed.estimator.warm_start import VocabInfo, WarmStartSettings
 
 __all__ = [
     "BestExporter",

@@ -11,43 +11,38 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.errors import ArgumentError, DtypeError
-from tfembed.estimator import (
-    checkpoints,
-    exports,
-    private,
-    reports,
-    sessions,
-    sigterm,
-    strategies,
+from tfembed.estimator.exports import saved_models
+from tfembed.estimator.models import strategies
+from tfembed.estimator.models.input_functions import CheckpointInputPipelineHook
+from tfembed.estimator.models.steps import (
+    ModelFnSteps,
+    ServedGraph,
+    Steps,
+    loss_metric,
 )
-from tfembed.estimator.input_functions import CheckpointInputPipelineHook
+from tfembed.estimator.private import v1_sessions
 from tfembed.estimator.replicas import (
     order_input_before_writes,
     order_reads_before_writes,
 )
-from tfembed.estimator.reports import ProgressHook
 from tfembed.estimator.run_config import (
     RunConfig,
     TaskType,
     completed_config,
+)
+from tfembed.estimator.runs import checkpoints, reports, sessions, sigterm
+from tfembed.estimator.runs.reports import ProgressHook
+from tfembed.estimator.runs.warm_start import (
+    WarmStartSettings,
+    checkpoint_of,
+    warm_start,
+    warm_start_settings,
 )
 from tfembed.estimator.spec import (
     LOSS_METRIC_KEY,
     EstimatorSpec,
     ModeKeys,
     check_model_fn_arguments,
-)
-from tfembed.estimator.steps import (
-    ModelFnSteps,
-    ServedGraph,
-    Steps,
-    loss_metric,
-)
-from tfembed.estimator.warm_start import (
-    WarmStartSettings,
-    checkpoint_of,
-    warm_start,
-    warm_start_settings,
 )
 
 # Members of Estimator that a subclass may override.
@@ -501,7 +496,7 @@ class Estimator:
             # Hooks share a read of the global step, which must be on its
             # device.
             self._create_and_assert_global_step(graph)
-            private.global_step_read(graph)
+            v1_sessions.global_step_read(graph)
             given = self._steps.take_input(input_fn, ModeKeys.TRAIN)
             worker_hooks = list(given.hooks)
             with reports.default_writer(
@@ -543,7 +538,7 @@ class Estimator:
             )
             step = self._create_and_assert_global_step(graph)
             # In the main thread, not in a replica's thread.
-            private.add_global_step_read(
+            v1_sessions.add_global_step_read(
                 graph, strategy.extended.read_var(step)
             )
             spec = strategies.training_spec(
@@ -638,7 +633,7 @@ class Estimator:
         scaffold = spec.scaffold
         if scaffold.local_init_op is not None:
             # An op of our own would not initialize the eval step.
-            private.eval_step()
+            v1_sessions.eval_step()
             scaffold = tf.compat.v1.train.Scaffold(
                 local_init_op=tf.group(
                     scaffold.local_init_op,
@@ -702,7 +697,7 @@ class Estimator:
         """Runs the session of an evaluation, and writes its results."""
         seen = reports.SeenHook()
         with checkpoints.restoring(checkpoint_path, scaffold):
-            results = private.evaluate_once(
+            results = v1_sessions.evaluate_once(
                 checkpoint_path=checkpoint_path,
                 master=self._config.evaluation_master,
                 scaffold=scaffold,
@@ -810,7 +805,7 @@ class Estimator:
                         strip_default_attrs=strip_default_attrs,
                     )
 
-        return exports.write_saved_model(
+        return saved_models.write_saved_model(
             export_dir_base,
             add_graphs,
             assets_extra=assets_extra,
@@ -838,7 +833,7 @@ class Estimator:
             )
             if spec is None:
                 return False
-            exports.add_meta_graph(
+            saved_models.add_meta_graph(
                 builder,
                 spec,
                 receiver,

@@ -13,8 +13,14 @@ import tensorflow as tf
 
 from tfembed import not_in_release
 from tfembed.errors import ArgumentError, StoppedError, UnsupportedError
-from tfembed.estimator import private
-from tfembed.estimator.early_stopping import (
+from tfembed.estimator.embeddings.tpu_tables import EngineHook
+from tfembed.estimator.estimator import Estimator, checked_hooks
+from tfembed.estimator.exports.saved_models import (
+    build_raw_supervised_input_receiver_fn,
+)
+from tfembed.estimator.models.input_functions import CheckpointInputPipelineHook
+from tfembed.estimator.private import v1_sessions
+from tfembed.estimator.runs.early_stopping import (
     make_early_stopping_hook,
     make_stop_at_checkpoint_step_hook,
     stop_if_higher_hook,
@@ -22,10 +28,6 @@ from tfembed.estimator.early_stopping import (
     stop_if_no_decrease_hook,
     stop_if_no_increase_hook,
 )
-from tfembed.estimator.embeddings.tpu_tables import EngineHook
-from tfembed.estimator.estimator import Estimator, checked_hooks
-from tfembed.estimator.exports import build_raw_supervised_input_receiver_fn
-from tfembed.estimator.input_functions import CheckpointInputPipelineHook
 from tfembed.estimator.spec import call_logit_fn
 
 __all__ = [
@@ -97,7 +99,9 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
     def begin(self) -> None:
         """Builds the graph for evaluations."""
         self._timer.reset()
-        self._step = private.global_step_read(tf.compat.v1.get_default_graph())
+        self._step = v1_sessions.global_step_read(
+            tf.compat.v1.get_default_graph()
+        )
         self._graph = tf.Graph()
         with self._graph.as_default():
             self._evaluation = self._estimator._evaluate_build_graph(

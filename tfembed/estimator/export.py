@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfembed.estimator.exports import (
+from tfembed.estimator.exports.saved_models import (
     ClassificationOutput,
     EvalOutput,
     ExportOutput,

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.errors import ArgumentError, DtypeError
-from tfembed.estimator import private
+from tfembed.estimator.private import v1_sessions
 
 _DEFAULT: Any = object()  # Distinguishes "not given" from None.
 _LOCAL_MASTER = ""
@@ -296,8 +296,8 @@ class RunConfig:
 
 def get_default_session_config() -> Any:
     """Returns the default configuration of sessions."""
-    rewrite = private.rewriter_config_pb2.RewriterConfig(
-        meta_optimizer_iterations=private.rewriter_config_pb2.RewriterConfig.ONE
+    rewrite = v1_sessions.rewriter_config_pb2.RewriterConfig(
+        meta_optimizer_iterations=v1_sessions.rewriter_config_pb2.RewriterConfig.ONE
     )
     return tf.compat.v1.ConfigProto(
         allow_soft_placement=True,
@@ -598,7 +598,7 @@ def _check_values(config: Any) -> None:
         "session_creation_timeout_secs": (_positive, ""),
         "device_fn": (
             lambda value: (
-                callable(value) and set(private.fn_args(value)) == {"op"}
+                callable(value) and set(v1_sessions.fn_args(value)) == {"op"}
             ),
             'device_fn must be callable with exactly one argument "op"',
         ),

@@ -10,12 +10,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.errors import ArgumentError, DtypeError
-from tfembed.estimator import private
+from tfembed.estimator.private import tpu_programs, v1_sessions
 
 LOSS_METRIC_KEY = "loss"
 AVERAGE_LOSS_METRIC_KEY = "average_loss"
 
-ModeKeys = private.mode_keys.EstimatorModeKeys
+ModeKeys = v1_sessions.mode_keys.EstimatorModeKeys
 
 _MODEL_FN_ARGUMENTS = frozenset(
     ["features", "labels", "mode", "params", "self", "config"]
@@ -98,9 +98,9 @@ class EstimatorSpec(
             )
         if (
             train_op is not None
-            and private.tensor_tracer.TensorTracer.is_enabled()
+            and tpu_programs.tensor_tracer.TensorTracer.is_enabled()
         ):
-            loss = private.tensor_tracer.TensorTracer().trace_cpu(
+            loss = tpu_programs.tensor_tracer.TensorTracer().trace_cpu(
                 tf.compat.v1.get_default_graph(), loss, train_op
             )
         return super().__new__(
@@ -203,7 +203,7 @@ def checked_predictions(predictions: Any, mode: str) -> Any:
 def checked_export_outputs(outputs: Any, predictions: Any, mode: str) -> Any:
     """Returns the outputs to export; for PREDICT at least the predictions."""
     if mode == ModeKeys.PREDICT:
-        return private.model_utils.get_export_outputs(outputs, predictions)
+        return v1_sessions.model_utils.get_export_outputs(outputs, predictions)
     return outputs
 
 
@@ -241,7 +241,7 @@ def check_model_fn_arguments(
       ValueError: It lacks `features`, or `params` if given, or has other
         arguments.
     """
-    arguments = set(private.fn_args(model_fn))
+    arguments = set(v1_sessions.fn_args(model_fn))
     if "features" not in arguments:
         raise ArgumentError(
             f"model_fn ({model_fn}) must include features argument. It takes "
@@ -284,7 +284,7 @@ def call_logit_fn(
       ValueError: The logit_fn returned another type.
     """
     offered = {"mode": mode, "params": params, "config": config}
-    arguments = private.fn_args(logit_fn)
+    arguments = v1_sessions.fn_args(logit_fn)
     logits = logit_fn(
         features=features,
         **{key: offered[key] for key in offered if key in arguments},

@@ -17,10 +17,10 @@ from tfembed.errors import (
     StateError,
     StoppedError,
 )
-from tfembed.estimator import sigterm
 from tfembed.estimator.estimator import Estimator
-from tfembed.estimator.exporters import Exporter
+from tfembed.estimator.exports.exporters import Exporter
 from tfembed.estimator.run_config import RunConfig, TaskType
+from tfembed.estimator.runs import sigterm
 
 _MAX_DELAY_SECS = 60
 _DELAY_SECS_PER_WORKER = 5

@@ -19,7 +19,7 @@ from tfembed.estimator.embeddings.host_tables import HostTables
 from tfembed.estimator.embeddings.table_config import FeatureConfig, TableConfig
 from tfembed.estimator.embeddings.tpu_tables import EngineHook, TpuTables
 from tfembed.estimator.run_config import RunConfig
-from tfembed.estimator.sessions import training_session
+from tfembed.estimator.runs.sessions import training_session
 from tfembed.estimator.spec import EstimatorSpec
 
 v1 = tf.compat.v1

@@ -34,7 +34,7 @@ from tfembed.estimator.embeddings.feature_ids import (
 )
 from tfembed.estimator.embeddings.parameters import OptimizationParameters
 from tfembed.estimator.embeddings.table_config import TableConfig
-from tfembed.estimator.warm_start import TABLES
+from tfembed.estimator.runs.warm_start import TABLES
 from tfembed.ops.private import in_order
 from tfembed.tables import HashTable
 from tfembed.tables.partition import shard_of

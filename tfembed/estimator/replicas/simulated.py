@@ -22,7 +22,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator import private
+from tfembed.estimator.private import control_flow, tpu_programs
 from tfembed.estimator.replicas.step_graph import (
     COLLECTIVES,
     FunctionNames,
@@ -103,10 +103,10 @@ def replicate(
     graph = tf.compat.v1.get_default_graph()
     recorder = Recorder()
     first = len(graph.get_operations())
-    with private.shard_context(len(inputs)):
+    with tpu_programs.shard_context(len(inputs)):
         recorder.Enter()
         try:
-            with private.resource_variables():
+            with control_flow.resource_variables():
                 given = [
                     tf.identity(tensor, name="replica_input")
                     for tensor in inputs[0]
@@ -122,7 +122,7 @@ def replicate(
                 ]
         finally:
             recorder.Exit()
-    private.forget_tpu_devices(graph.get_operations()[first:])
+    control_flow.forget_tpu_devices(graph.get_operations()[first:])
     places = [
         i
         for i, leaf in enumerate(returned)
@@ -213,7 +213,7 @@ def _copy(
             )
         )
     step.become_the_first()
-    with private.outside_of_contexts(graph):
+    with control_flow.outside_of_contexts(graph):
         for op, who in known:
             exchange(op, who, copies)
         start = tf.group(*starts, name="start_of_loop")
@@ -228,7 +228,7 @@ def _variable_of(
     dtype = variable.get_attr("dtype")
     name = variable.get_attr("shared_name").decode() or variable.name
     with (
-        private.outside_of_contexts(graph),
+        control_flow.outside_of_contexts(graph),
         tf.device(variable.device or None),
         tf.name_scope(f"replica_{replica}_variables"),
     ):
@@ -251,7 +251,7 @@ def _wait_for_all(
 ) -> None:
     """Makes every output depend on all replicas, so that none waits forever."""
     ends = [leaves[i] for leaves in outputs for i in places]
-    with private.outside_of_contexts(graph):
+    with control_flow.outside_of_contexts(graph):
         every = tf.group(*ends, name="all_replicas")
         with tf.control_dependencies([every]):
             for leaves in outputs:
@@ -283,7 +283,7 @@ def exchange(
     else:
         results = _permute(op, who, terms)
     for ops, result in zip(copies, results):
-        private.use_instead(ops[op], result.op)
+        control_flow.use_instead(ops[op], result.op)
         ops[op] = result.op
 
 
@@ -305,7 +305,7 @@ def _sum(
         if narrow:
             total = tf.cast(total, terms[0].dtype)
         for replica in group:
-            private.replace_input(ops[replica], 0, total)
+            control_flow.replace_input(ops[replica], 0, total)
 
 
 def of_replica(
@@ -424,7 +424,7 @@ class FunctionCopies:
 
     def meet(self, op: tf.Operation) -> None:
         """Makes a collective of replica 0 wait for its copies at run time."""
-        private.set_attributes(
+        control_flow.set_attributes(
             op,
             {
                 "_tfembed_replicas": self._replicas,
@@ -432,13 +432,13 @@ class FunctionCopies:
                 "_tfembed_key": self._key(op.name),
             },
         )
-        around = private.contexts_around(op)
+        around = control_flow.contexts_around(op)
         for enter in self._step.ops:
             # The iterations of loops around the op run in order.
             if enter.type == "Enter" and any(
-                private.context_of(enter) is context for context in around
+                control_flow.context_of(enter) is context for context in around
             ):
-                private.set_attributes(enter, {"parallel_iterations": 1})
+                control_flow.set_attributes(enter, {"parallel_iterations": 1})
 
     def _key(self, path: str) -> bytes:
         return f"{self._number}:{path}".encode()
@@ -462,7 +462,7 @@ class FunctionCopies:
         if not changed:
             return
         self.have_collectives = True
-        with private.outside_of_contexts(self._graph):
+        with control_flow.outside_of_contexts(self._graph):
             tf.graph_util.import_graph_def(definition, name="replica_0")
         for function in definition.library.function:
             self._known[function.signature.name] = function
@@ -475,7 +475,7 @@ class FunctionCopies:
                         new[attribute] = value
             if "parallel_iterations" in op.node_def.attr:
                 new["parallel_iterations"] = 1
-            private.set_attributes(op, new)
+            control_flow.set_attributes(op, new)
 
     def _has(self, name: str, asked: Callable[[Any], bool]) -> bool:
         """Whether a NodeDef of a function, or of its callees, passes a test."""

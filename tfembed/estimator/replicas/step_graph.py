@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator import private
+from tfembed.estimator.private import control_flow
 from tfembed.estimator.replicas.variable_order import is_read, variable_behind
 
 COLLECTIVES = frozenset({"AllToAll", "CollectivePermute", "CrossReplicaSum"})
@@ -38,7 +38,7 @@ _HANDLES_ONLY = frozenset(
 )
 
 
-class Recorder(private.XLAControlFlowContext):
+class Recorder(control_flow.XLAControlFlowContext):
     """The control flow context of a step, which records its ops in order.
 
     TensorFlow treats these ops like those of a TPU's program.
@@ -50,14 +50,14 @@ class Recorder(private.XLAControlFlowContext):
 
     def AddOp(self, op: tf.Operation) -> None:
         """Records a new op; TensorFlow calls this method."""
-        if any(private.is_ref(tensor) for tensor in op.inputs):
+        if any(control_flow.is_ref(tensor) for tensor in op.inputs):
             raise NotImplementedError(
                 "Non-resource Variables are not supported inside TPU"
                 f" computations (operator name: {op.name}). Make the variable"
                 " with use_resource=True."
             )
         self.ops.append(op)
-        private.mark_values(self, op)
+        control_flow.mark_values(self, op)
 
     def AddInnerOp(self, op: tf.Operation) -> None:
         """Records an op in a loop or branch of the step."""
@@ -121,7 +121,7 @@ class StepGraph:
 
     def is_inner(self, op: tf.Operation) -> bool:
         """Whether an op is in a control flow v1 loop or branch."""
-        return bool(private.frames_around(op))
+        return bool(control_flow.frames_around(op))
 
     def functions(self) -> Iterator[tuple[tf.Operation, str, str]]:
         """Yields (op, attribute, name) of each function that an op calls."""
@@ -135,11 +135,11 @@ class StepGraph:
         for op in self._copied:
             for index, tensor in enumerate(op.inputs):
                 if tensor.op.type == _REPLICATED:
-                    private.replace_input(op, index, tensor.op.inputs[0])
+                    control_flow.replace_input(op, index, tensor.op.inputs[0])
         for op in self._copied:
             if op.type == "XlaReplicaId":
-                with private.outside_of_contexts(op.graph):
-                    private.use_instead(op, tf.constant(0, tf.int32).op)
+                with control_flow.outside_of_contexts(op.graph):
+                    control_flow.use_instead(op, tf.constant(0, tf.int32).op)
 
     def copy(
         self,
@@ -179,7 +179,7 @@ class StepGraph:
                     function.name = functions.names.get(
                         (op.name, function.name), function.name
                     )
-        with private.outside_of_contexts(graph):
+        with control_flow.outside_of_contexts(graph):
             copies = tf.graph_util.import_graph_def(
                 definition,
                 input_map=inputs,
@@ -191,11 +191,11 @@ class StepGraph:
             # The import drops control edges from ops outside the copy.
             others = [i for i in op.control_inputs if i not in made]
             if others:
-                private.add_control_inputs(made[op], others)
+                control_flow.add_control_inputs(made[op], others)
         for op in self._shared:
             waits_for = [made[i] for i in op.control_inputs if i in made]
             if waits_for:
-                private.add_control_inputs(op, waits_for)
+                control_flow.add_control_inputs(op, waits_for)
         made.update((op, op) for op in self._shared)
         return made
 
@@ -409,7 +409,7 @@ def _says_all_by_inputs(op: tf.Operation) -> bool:
     """Whether equal inputs give an op equal results and effects."""
     if op.type.startswith(_WRITES) or is_read(op):
         return True
-    definition = private.op_def(op.type)
+    definition = control_flow.op_def(op.type)
     return (
         definition is not None
         and not definition.is_stateful

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.estimator import private
+from tfembed.estimator.private import control_flow
 
 # Op types that only read the variable of a handle.
 _READS = frozenset(
@@ -168,13 +168,13 @@ def order_input_before_writes(
     if not takes or not writes:
         return
     with (
-        private.outside_of_contexts(takes[0].graph),
+        control_flow.outside_of_contexts(takes[0].graph),
         tf.device(takes[0].device or None),
         tf.control_dependencies(takes),
     ):
         all_there = tf.no_op("input_is_there")
     for write in writes:
-        private.add_control_inputs(write, [all_there])
+        control_flow.add_control_inputs(write, [all_there])
 
 
 def _is_signal(op: tf.Operation) -> bool:
@@ -190,10 +190,10 @@ def _is_at_top(op: tf.Operation) -> bool:
     The path of a handle to the op shows this, for copies as for the ops that
     they copy.
     """
-    if private.frames_around(op) or "_tpu_replicate" in op.node_def.attr:
+    if control_flow.frames_around(op) or "_tpu_replicate" in op.node_def.attr:
         return False
     for tensor in op.inputs:
-        if tensor.dtype != tf.resource and not private.is_ref(tensor):
+        if tensor.dtype != tf.resource and not control_flow.is_ref(tensor):
             continue
         before = tensor.op
         while before.type in _PASS_ON and before.inputs:
@@ -220,7 +220,7 @@ class _Uses:
             for tensor in op.inputs:
                 if tensor.dtype == tf.resource:
                     self._note_handle(op, tensor)
-                elif private.is_ref(tensor):
+                elif control_flow.is_ref(tensor):
                     self._note_reference(op, tensor, needed)
 
     def _note_handle(self, op: tf.Operation, tensor: tf.Tensor) -> None:
@@ -253,14 +253,14 @@ class _Uses:
 
 
 def _reads_a_reference(op: tf.Operation) -> bool:
-    return (op.type == "Identity" and len(op.inputs) == 1) and private.is_ref(
-        op.inputs[0]
-    )
+    return (
+        op.type == "Identity" and len(op.inputs) == 1
+    ) and control_flow.is_ref(op.inputs[0])
 
 
 def _takes_references(op: tf.Operation, tensor: tf.Tensor) -> bool:
     """Whether the op's signature takes a reference, not a value."""
-    definition = private.op_def(op.type)
+    definition = control_flow.op_def(op.type)
     if definition is None:
         return False
     names = [argument.name for argument in definition.input_arg]
@@ -282,14 +282,14 @@ def _needs(
     again: dict[Any, list[tf.Operation]] = {}
     for op in ops:
         if op.type in _NEXT:
-            again.setdefault(private.frames_around(op)[0], []).append(op)
+            again.setdefault(control_flow.frames_around(op)[0], []).append(op)
     needs = {}
     for op in ops:
         before = [tensor.op for tensor in op.inputs]
         before.extend(op.control_inputs)
         needs[op] = [b for b in before if b.type not in _NEXT]
         if op.type in ("Exit", "RefExit"):
-            needs[op].extend(again.get(private.frames_around(op)[0], ()))
+            needs[op].extend(again.get(control_flow.frames_around(op)[0], ()))
     return needs
 
 
@@ -338,7 +338,7 @@ def _places(op: tf.Operation) -> list[Any]:
 
     The last one is None, the graph itself.
     """
-    frames = private.frames_around(op)
+    frames = control_flow.frames_around(op)
     if frames:
         is_loop = frames[0].IsWhileContext()
         gates = _GATES_OF_LOOPS if is_loop else _GATES_OF_BRANCHES
@@ -371,7 +371,7 @@ def _left_by(read: tf.Operation, common: Any) -> list[tf.Operation]:
             found.append(op)
             continue
         after = [c for tensor in op.outputs for c in tensor.consumers()]
-        for other in (*after, *private.control_outputs(op)):
+        for other in (*after, *control_flow.control_outputs(op)):
             if other not in seen and any(
                 place is common for place in _places(other)
             ):
@@ -410,7 +410,7 @@ def _add(
                 before[write].append(read)
                 extra.setdefault(write, []).append(read)
     for write, reads in extra.items():
-        private.add_control_inputs(write, reads)
+        control_flow.add_control_inputs(write, reads)
     return sum(map(len, extra.values()))
 
 

@@ -33,7 +33,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator import private
+from tfembed.estimator.private import tpu_programs
 from tfembed.estimator.spec import ModeKeys
 from tfembed.estimator.tpu.config import InputPipelineConfig, RunConfig
 
@@ -161,7 +161,7 @@ def _query(config: RunConfig, master: str, *, with_topology: bool) -> Any:
     cluster_def = None
     if session_config is not None and session_config.cluster_def.job:
         cluster_def = session_config.cluster_def
-    return private.query_system(
+    return tpu_programs.query_system(
         master, cluster_def, with_topology=with_topology
     )
 
@@ -185,7 +185,7 @@ def simulated_topology(cores: int, hosts: int, per_replica: int) -> Any:
         for k in range(z)
         for c in range(core)
     ]
-    return private.topology(
+    return tpu_programs.topology(
         mesh_shape=[x, y * replicas, z, core],
         device_coordinates=np.array(coordinates, np.int32).reshape(
             hosts, cores // hosts, 4
@@ -401,7 +401,9 @@ class DeploymentContext:
         """Returns the version of a TPU's embedding engine; 0 without one."""
         if master not in self._engines:
             found = _query(self.config, master, with_topology=True)
-            self._engines[master] = private.embedding_engine(found.topology)
+            self._engines[master] = tpu_programs.embedding_engine(
+                found.topology
+            )
         return self._engines[master]
 
 
@@ -510,7 +512,7 @@ class ModeContext:
             return str(self.config.tpu_config.tpu_job_name)
         session_config = self.config.session_config
         try:
-            job = private.master_job(
+            job = tpu_programs.master_job(
                 self.master,
                 session_config.cluster_def if session_config else None,
             )
@@ -553,7 +555,7 @@ class ModeContext:
         if not self.model_parallelism_enabled:
             return None
         if self._assignment is None:
-            self._assignment = private.device_assignment(
+            self._assignment = tpu_programs.device_assignment(
                 self.system.topology,
                 computation_shape=_COMPUTATION_SHAPES[
                     self.config.tpu_config.num_cores_per_replica

@@ -7,7 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.estimator import exports, private
+from tfembed.estimator.exports import saved_models
+from tfembed.estimator.private import tpu_programs
 from tfembed.estimator.spec import EstimatorSpec
 
 
@@ -31,8 +32,8 @@ def spec_on_tpu(
         ]
 
     found = list(
-        private.partitioned_call(
-            lambda: private.rewrite(lambda: on_core(features))
+        tpu_programs.partitioned_call(
+            lambda: tpu_programs.rewrite(lambda: on_core(features))
         )
     )
     spec = specs[-1]
@@ -75,15 +76,15 @@ def _export_tensors(spec: Any) -> list[Any]:
 
 def _tensors_of(output: Any) -> list[Any]:
     """Returns the tensors of an export output; None for a missing one."""
-    if isinstance(output, exports.ClassificationOutput):
+    if isinstance(output, saved_models.ClassificationOutput):
         return [output.scores, output.classes]
-    if isinstance(output, exports.RegressionOutput):
+    if isinstance(output, saved_models.RegressionOutput):
         return [output.value]
     return list(output.outputs.values())
 
 
 def _output_of(output: Any, tensors: Sequence[Any]) -> Any:
     """Returns an export output of the same type, with other tensors."""
-    if isinstance(output, exports.PredictOutput):
-        return exports.PredictOutput(dict(zip(output.outputs, tensors)))
+    if isinstance(output, saved_models.PredictOutput):
+        return saved_models.PredictOutput(dict(zip(output.outputs, tensors)))
     return type(output)(*tensors)

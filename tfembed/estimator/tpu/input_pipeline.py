@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator import input_functions
+from tfembed.estimator.models import input_functions
 from tfembed.estimator.spec import ModeKeys
 from tfembed.estimator.tpu import padding
 from tfembed.estimator.tpu.config import InputPipelineConfig

@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator import private, sigterm
+from tfembed.estimator.private import v1_sessions
+from tfembed.estimator.runs import sigterm
 
 _COLLECTION = "tpu_estimator_iterations_per_loop"
 _STEP_OF_PREDICTION = "tpu_estimator_step_of_prediction"
@@ -198,9 +199,9 @@ class SummaryWriters:
     def find(self) -> None:
         """Makes the ops, before the graph is finalized."""
         graph = tf.compat.v1.get_default_graph()
-        self._open = private.summary_writer_initializers(graph)
+        self._open = v1_sessions.summary_writer_initializers(graph)
         self._flush = [
-            private.flush_of_writer(op.inputs[0]) for op in self._open
+            v1_sessions.flush_of_writer(op.inputs[0]) for op in self._open
         ]
 
     def open(self, session: Any) -> None:

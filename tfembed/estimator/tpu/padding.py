@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator import input_functions
+from tfembed.estimator.models import input_functions
 
 IS_PADDING = "is_padding"
 # Op types without inputs whose values no batch changes.

@@ -19,9 +19,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator import private
 from tfembed.estimator.embeddings.host_tables import HostTables, note_layers
 from tfembed.estimator.embeddings.tpu_tables import TpuTables
+from tfembed.estimator.private import v1_sessions
 from tfembed.estimator.replicas import (
     Replicas,
     order_reads_before_writes,
@@ -548,7 +548,9 @@ def eval_step(parts: StepParts) -> tuple[EstimatorSpec, dict[str, Any]]:
     updates = tf.group(*[pair[1] for pair in update.values()])
     last_step = step.end_of_loop(updates)
     checks = _checks(parts.context, last_step)
-    counted = tf.compat.v1.assign_add(private.eval_step(), 1, use_locking=True)
+    counted = tf.compat.v1.assign_add(
+        v1_sessions.eval_step(), 1, use_locking=True
+    )
     hook = loops.LoopHook(
         updates,
         iterations=loops.iterations_per_loop_variable(),
@@ -741,7 +743,9 @@ def summaries_apart() -> Iterator[None]:
 
     Code that runs all ops of the collection would run them at the wrong time.
     """
-    collection = private.summary_collection(tf.compat.v1.get_default_graph())
+    collection = v1_sessions.summary_collection(
+        tf.compat.v1.get_default_graph()
+    )
     before = len(collection)
     yield
     del collection[before:]

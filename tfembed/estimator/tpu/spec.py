@@ -13,8 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator import private
 from tfembed.estimator import spec as base_spec
+from tfembed.estimator.private import v1_sessions
 from tfembed.estimator.tpu import loops
 from tfembed.estimator.tpu.input_pipeline import paths
 
@@ -104,7 +104,7 @@ class HostCall:
           tensors: the values, in the order of `self.tensors`.
           **more: values of further arguments that the function has.
         """
-        takes = private.fn_args(self.function)
+        takes = v1_sessions.fn_args(self.function)
         extra = {name: more[name] for name in more if name in takes}
         given = tf.nest.pack_sequence_as(self.structure, list(tensors))
         if not isinstance(given, Mapping):
@@ -149,7 +149,7 @@ def _check_count(name: str, function: Callable[..., Any], given: int) -> None:
         return  # A builtin reports missing arguments itself.
     if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
         return
-    takes = private.fn_args(function)
+    takes = v1_sessions.fn_args(function)
     of_host = _host_features.get()
     if given not in (
         len(takes),

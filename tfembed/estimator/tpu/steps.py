@@ -11,15 +11,13 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator import input_functions, private, sigterm
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
 from tfembed.estimator.embeddings.engine import EngineSystem
 from tfembed.estimator.embeddings.host_tables import HostTables
 from tfembed.estimator.embeddings.tpu_tables import TpuTables
-from tfembed.estimator.keras_layers import call_with_keras_layers
-from tfembed.estimator.replicas import order_reads_before_writes
-from tfembed.estimator.spec import EstimatorSpec, ModeKeys
-from tfembed.estimator.steps import (
+from tfembed.estimator.models import input_functions
+from tfembed.estimator.models.keras_layers import call_with_keras_layers
+from tfembed.estimator.models.steps import (
     ServedGraph,
     StepInput,
     Steps,
@@ -30,6 +28,10 @@ from tfembed.estimator.steps import (
     warn_of_endless_input,
     warn_of_no_steps,
 )
+from tfembed.estimator.private import tpu_programs, v1_sessions
+from tfembed.estimator.replicas import order_reads_before_writes
+from tfembed.estimator.runs import sigterm
+from tfembed.estimator.spec import EstimatorSpec, ModeKeys
 from tfembed.estimator.tpu import export, loops, replicated_steps
 from tfembed.estimator.tpu.config import InputPipelineConfig, RunConfig
 from tfembed.estimator.tpu.context import (
@@ -136,7 +138,7 @@ class ReplicaSteps(Steps):
             return [loops.SetIterationsHook(1)]
         loops.check_positive_integer(steps, "Eval steps")
         return [
-            private.stop_after_evals(steps),
+            v1_sessions.stop_after_evals(steps),
             loops.SetIterationsHook(steps),
         ]
 
@@ -201,7 +203,7 @@ class ReplicaSteps(Steps):
         input_context: Any = None,
     ) -> Any:
         """Calls an input_fn with the arguments it has, and its own params."""
-        if "params" not in private.fn_args(input_fn):
+        if "params" not in v1_sessions.fn_args(input_fn):
             raise errors.ArgumentError(
                 f"input_fn ({input_fn}) does not include params argument, "
                 "required by TPUEstimator to pass batch size as "
@@ -406,7 +408,7 @@ class ReplicaSteps(Steps):
                 params,
             )
 
-        with private.inference_context():
+        with tpu_programs.inference_context():
             if self._options.rewrites_exports:
                 spec = export.spec_on_tpu(call_model, features)
             else:
@@ -489,7 +491,7 @@ class ReplicaSteps(Steps):
         params: Any,
         num_replicas: int = 1,
     ) -> Any:
-        names = private.fn_args(self._options.model_fn)
+        names = v1_sessions.fn_args(self._options.model_fn)
         if labels is not None and "labels" not in names:
             raise errors.ArgumentError(
                 "model_fn does not take labels, but input_fn returns labels. "
@@ -514,7 +516,7 @@ class ReplicaSteps(Steps):
             ),
             mode,
             self._config.tf_random_seed,
-            private.replica_id if num_replicas > 1 else None,
+            tpu_programs.replica_id if num_replicas > 1 else None,
         )
 
     def _on_cpu(

@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfembed import errors
-from tfembed.estimator import private
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
 from tfembed.estimator.embeddings.host_tables import HostTables
 from tfembed.estimator.estimator import Estimator
+from tfembed.estimator.private import v1_sessions
+from tfembed.estimator.runs.warm_start import WarmStartSettings
 from tfembed.estimator.spec import ModeKeys
 from tfembed.estimator.tpu import loops
 from tfembed.estimator.tpu.config import InputPipelineConfig, RunConfig
 from tfembed.estimator.tpu.context import DeploymentContext
 from tfembed.estimator.tpu.steps import ReplicaOptions, ReplicaSteps
-from tfembed.estimator.warm_start import WarmStartSettings
 
 _RESERVED = ("batch_size", "context")
 
@@ -138,7 +138,7 @@ class TPUEstimator(Estimator):
         if (
             params is None
             and model_fn is not None
-            and "params" in private.fn_args(model_fn)
+            and "params" in v1_sessions.fn_args(model_fn)
         ):
             params = {}  # Non-empty when model_fn is called.
         super().__init__(

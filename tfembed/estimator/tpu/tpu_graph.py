@@ -26,7 +26,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator import private
+from tfembed.estimator.private import tpu_programs
 from tfembed.estimator.replicas import COLLECTIVES, Replicas
 from tfembed.estimator.tpu import loops
 from tfembed.estimator.tpu.context import ModeContext
@@ -133,7 +133,7 @@ class _Program:
                 self._behind(tensors, replica)
                 for replica, tensors in enumerate(inputs)
             ]
-        _, results = private.split_compile_and_replicate(
+        _, results = tpu_programs.split_compile_and_replicate(
             self._call_step, inputs, self._context.device_assignment
         )
         return [
@@ -150,7 +150,7 @@ class _Program:
         def body(i: tf.Tensor) -> tf.Tensor:
             taken = []
             if given:  # Else the engine takes all features.
-                taken = private.infeed_dequeue(
+                taken = tpu_programs.infeed_dequeue(
                     [tensor.dtype for tensor in given],
                     [tensor.shape for tensor in given],
                 )
@@ -160,16 +160,16 @@ class _Program:
                 _check_outfed(tensor)
             others = [end for end in ends if isinstance(end, tf.Operation)]
             with tf.control_dependencies(others):
-                out = private.outfeed_enqueue(sent)
+                out = tpu_programs.outfeed_enqueue(sent)
             with tf.control_dependencies([out]):
                 return i + 1
 
         def program() -> Any:
-            return private.while_loop(
+            return tpu_programs.while_loop(
                 lambda i: tf.less(i, iterations), body, [tf.constant(0)]
             )
 
-        compiled, results = private.split_compile_and_replicate(
+        compiled, results = tpu_programs.split_compile_and_replicate(
             program, [[] for _ in self._inputs], self._context.device_assignment
         )
         launch = tf.group(*results, name="tpu_program")
@@ -205,11 +205,13 @@ class _Program:
         """Builds the ops of a replica's host for one step."""
         device, core = self._context.device_for_replica(replica)
         with tf.device(device):
-            given = [private.infeed_enqueue(tensors, core)] if tensors else []
+            given = (
+                [tpu_programs.infeed_enqueue(tensors, core)] if tensors else []
+            )
             if self._enqueued[replica] is not None:
                 given.append(self._enqueued[replica])
             with tf.control_dependencies(given):
-                taken = private.outfeed_dequeue(
+                taken = tpu_programs.outfeed_dequeue(
                     [tensor.dtype for tensor in sent],
                     [tensor.shape for tensor in sent],
                     core,
@@ -366,7 +368,9 @@ class ProgramHook(tf.compat.v1.train.SessionRunHook):
         """
         session = run_context.session
         if not self._is_compiled:
-            problem = private.compilation_error(session.run(self._compiled))
+            problem = tpu_programs.compilation_error(
+                session.run(self._compiled)
+            )
             if problem:
                 raise errors.StateError(
                     f"The TPU's compiler refused the program: {problem}"

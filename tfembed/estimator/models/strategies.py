@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.errors import UnsupportedError
-from tfembed.estimator.input_functions import parse_iterator_result
+from tfembed.estimator.models.input_functions import parse_iterator_result
 from tfembed.estimator.spec import EstimatorSpec
 
 _KNOWN = ("MirroredStrategy", "OneDeviceStrategy", "CentralStorageStrategy")

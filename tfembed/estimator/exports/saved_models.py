@@ -10,28 +10,29 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.errors import ArgumentError, CheckpointError
-from tfembed.estimator import checkpoints, private, sigterm
+from tfembed.estimator.private import v1_sessions
+from tfembed.estimator.runs import checkpoints, sigterm
 from tfembed.estimator.spec import EstimatorSpec, ModeKeys
 
-ExportOutput = private.export_output.ExportOutput
-PredictOutput = private.export_output.PredictOutput
-ClassificationOutput = private.export_output.ClassificationOutput
-RegressionOutput = private.export_output.RegressionOutput
-EvalOutput = private.export_output.EvalOutput
-TrainOutput = private.export_output.TrainOutput
-EXPORT_TAG_MAP = private.model_utils.EXPORT_TAG_MAP
-SIGNATURE_KEY_MAP = private.model_utils.SIGNATURE_KEY_MAP
-build_all_signature_defs = private.model_utils.build_all_signature_defs
-export_outputs_for_mode = private.model_utils.export_outputs_for_mode
-get_export_outputs = private.model_utils.get_export_outputs
-get_temp_export_dir = private.model_utils.get_temp_export_dir
-get_timestamped_export_dir = private.model_utils.get_timestamped_export_dir
+ExportOutput = v1_sessions.export_output.ExportOutput
+PredictOutput = v1_sessions.export_output.PredictOutput
+ClassificationOutput = v1_sessions.export_output.ClassificationOutput
+RegressionOutput = v1_sessions.export_output.RegressionOutput
+EvalOutput = v1_sessions.export_output.EvalOutput
+TrainOutput = v1_sessions.export_output.TrainOutput
+EXPORT_TAG_MAP = v1_sessions.model_utils.EXPORT_TAG_MAP
+SIGNATURE_KEY_MAP = v1_sessions.model_utils.SIGNATURE_KEY_MAP
+build_all_signature_defs = v1_sessions.model_utils.build_all_signature_defs
+export_outputs_for_mode = v1_sessions.model_utils.export_outputs_for_mode
+get_export_outputs = v1_sessions.model_utils.get_export_outputs
+get_temp_export_dir = v1_sessions.model_utils.get_temp_export_dir
+get_timestamped_export_dir = v1_sessions.model_utils.get_timestamped_export_dir
 
 _NAMES_OF_SINGLE = {
-    "feature": private.export_utils.SINGLE_FEATURE_DEFAULT_NAME,
-    "label": private.export_utils.SINGLE_LABEL_DEFAULT_NAME,
-    "receiver_tensor": private.export_utils.SINGLE_RECEIVER_DEFAULT_NAME,
-    "receiver_tensors_alternative": private.export_utils.SINGLE_RECEIVER_DEFAULT_NAME,
+    "feature": v1_sessions.export_utils.SINGLE_FEATURE_DEFAULT_NAME,
+    "label": v1_sessions.export_utils.SINGLE_LABEL_DEFAULT_NAME,
+    "receiver_tensor": v1_sessions.export_utils.SINGLE_RECEIVER_DEFAULT_NAME,
+    "receiver_tensors_alternative": v1_sessions.export_utils.SINGLE_RECEIVER_DEFAULT_NAME,
 }
 
 
@@ -120,7 +121,9 @@ class TensorServingInputReceiver(
         )
         return super().__new__(
             cls,
-            receiver.features[private.export_utils.SINGLE_FEATURE_DEFAULT_NAME],
+            receiver.features[
+                v1_sessions.export_utils.SINGLE_FEATURE_DEFAULT_NAME
+            ],
             receiver.receiver_tensors,
             receiver.receiver_tensors_alternatives,
         )
@@ -210,8 +213,8 @@ def build_raw_supervised_input_receiver_fn(
       ValueError: A feature and a label have the same name.
     """
     single = {
-        "features": private.export_utils.SINGLE_RECEIVER_DEFAULT_NAME,
-        "labels": private.export_utils.SINGLE_LABEL_DEFAULT_NAME,
+        "features": v1_sessions.export_utils.SINGLE_RECEIVER_DEFAULT_NAME,
+        "labels": v1_sessions.export_utils.SINGLE_LABEL_DEFAULT_NAME,
     }
 
     def named(tensors: Any, kind: str) -> Any:
@@ -376,7 +379,7 @@ def add_meta_graph(
     with tf.compat.v1.Session(config=session_config) as session:
         if check_variables:
             _restore(saver, session, checkpoint_path, mode)
-        private.add_train_op(builder, spec.train_op)
+        v1_sessions.add_train_op(builder, spec.train_op)
         options = {
             "tags": EXPORT_TAG_MAP[mode] if tags is None else tags,
             "signature_def_map": signatures,

@@ -18,9 +18,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.errors import ArgumentError, StoppedError
-from tfembed.estimator import input_functions, private, sigterm
-from tfembed.estimator.keras_layers import call_with_keras_layers
+from tfembed.estimator.models import input_functions
+from tfembed.estimator.models.keras_layers import call_with_keras_layers
+from tfembed.estimator.private import v1_sessions
 from tfembed.estimator.run_config import RunConfig
+from tfembed.estimator.runs import sigterm
 from tfembed.estimator.spec import (
     LOSS_METRIC_KEY,
     EstimatorSpec,
@@ -201,7 +203,7 @@ class ModelFnSteps(Steps):
           ValueError: There are labels but no argument for them, or the result
             is not an EstimatorSpec.
         """
-        arguments = private.fn_args(self._model_fn)
+        arguments = v1_sessions.fn_args(self._model_fn)
         if labels is not None and "labels" not in arguments:
             raise ArgumentError(
                 "model_fn does not take labels, but input_fn returns labels."
@@ -296,7 +298,7 @@ def stop_after_evaluations(steps: int | None) -> list[Any]:
             f"Must specify steps > 0, given: {steps}. None evaluates "
             "until the input ends."
         )
-    return [private.stop_after_evals(steps)]
+    return [v1_sessions.stop_after_evals(steps)]
 
 
 def predict_batches(

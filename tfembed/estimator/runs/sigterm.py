@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.errors import StoppedError
-from tfembed.estimator import private
+from tfembed.estimator.private import v1_sessions
 
 # The seconds after which another SIGTERM counts as a second one.
 _UNTIL_SECOND_SIGTERM = 5.0
@@ -178,4 +178,4 @@ def _hear(heard: socket.socket, second_one_ends: bool) -> None:
                 "A second SIGTERM came before the step had ended: the process "
                 "ends without a checkpoint of it."
             )
-            private.end_process(128 + signal.SIGTERM)
+            v1_sessions.end_process(128 + signal.SIGTERM)

@@ -13,11 +13,12 @@ from google.protobuf import text_format
 
 from tfembed.dynamic_embedding.tensorflow1.graph_saver import TableSaveable
 from tfembed.errors import ArgumentError, StateError
-from tfembed.estimator import checkpoints, private, sigterm
 from tfembed.estimator.embeddings.tpu_tables import EngineHook
-from tfembed.estimator.input_functions import CheckpointInputPipelineHook
+from tfembed.estimator.models.input_functions import CheckpointInputPipelineHook
+from tfembed.estimator.private import v1_sessions
 from tfembed.estimator.run_config import RunConfig, TaskType
-from tfembed.estimator.slot_names import SlotNamesSaver, renamed_slots
+from tfembed.estimator.runs import checkpoints, sigterm
+from tfembed.estimator.runs.slot_names import SlotNamesSaver, renamed_slots
 from tfembed.estimator.spec import EstimatorSpec
 
 
@@ -29,7 +30,7 @@ def device_setter(config: RunConfig) -> Any:
         ps_tasks=config.num_ps_replicas,
         worker_device=f"/job:{config.task_type}/task:{config.task_id}",
         merge_devices=True,
-        ps_ops=list(private.device_setter.STANDARD_PS_OPS),
+        ps_ops=list(v1_sessions.device_setter.STANDARD_PS_OPS),
         cluster=config.cluster_spec,
     )
 
@@ -141,7 +142,7 @@ def training_session(
             summary_steps, log_steps = 0, None
             worker_hooks += _first_workers_hooks(config, spec)
         writes_graph = config.checkpoint_save_graph_def
-        if writes_graph and not private.writes_text_graphs():
+        if writes_graph and not v1_sessions.writes_text_graphs():
             writes_graph = False
             chief_hooks.append(_GraphHook(config.model_dir))
         if config.num_ps_replicas:
@@ -190,7 +191,7 @@ def _empty_tables_first(scaffold: Any) -> None:
 
     def finalize_with_tables() -> Any:
         finalized = finalize()  # Hooks have made their variables now.
-        private.initialize_too(finalized, cleared)
+        v1_sessions.initialize_too(finalized, cleared)
         return finalized
 
     scaffold.finalize = finalize_with_tables
@@ -246,7 +247,7 @@ def _add_saver(
         "defer_build": True,
         "save_relative_paths": True,
     }
-    renamed = renamed_slots(private.saveables_by_name(), latest)
+    renamed = renamed_slots(v1_sessions.saveables_by_name(), latest)
     if latest and renamed:
         saver = SlotNamesSaver(latest, renamed, **options)
     else:
@@ -272,7 +273,7 @@ def _saver_hooks(
             save_steps=config.save_checkpoints_steps,
             scaffold=spec.scaffold,
             save_graph_def=config.checkpoint_save_graph_def
-            and private.writes_text_graphs(),
+            and v1_sessions.writes_text_graphs(),
         )
     ]
 
@@ -291,7 +292,7 @@ def _tell(listeners: Sequence[Any], hooks: Sequence[Any]) -> None:
             "Please set one of the RunConfig.save_checkpoints_steps or "
             "RunConfig.save_checkpoints_secs."
         )
-    private.add_listeners(savers[0], listeners)
+    v1_sessions.add_listeners(savers[0], listeners)
 
 
 def _listen(kind: Any, hooks: Sequence[Any]) -> None:
@@ -299,7 +300,7 @@ def _listen(kind: Any, hooks: Sequence[Any]) -> None:
     listeners = [hook.listener for hook in hooks if isinstance(hook, kind)]
     for hook in hooks:
         if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook):
-            private.add_listeners(hook, listeners)
+            v1_sessions.add_listeners(hook, listeners)
 
 
 def _first_workers_hooks(config: RunConfig, spec: EstimatorSpec) -> list[Any]:

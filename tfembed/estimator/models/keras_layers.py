@@ -19,7 +19,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.errors import StateError, UnsupportedError
-from tfembed.estimator import private, strategies
+from tfembed.estimator.models import strategies
+from tfembed.estimator.private import control_flow, v1_sessions
 from tfembed.estimator.replicas.variable_order import (
     is_read,
     needed_ops,
@@ -75,8 +76,8 @@ def call_with_keras_layers(
     """
     graph = tf.compat.v1.get_default_graph()
     first = len(graph.get_operations())
-    around = private.frames_here()  # On a TPU, the loop of steps.
-    with private.fresh_keras_state(), seeded(seed):
+    around = control_flow.frames_here()  # On a TPU, the loop of steps.
+    with v1_sessions.fresh_keras_state(), seeded(seed):
         try:
             spec = call()
         except (RuntimeError, ValueError) as error:
@@ -251,7 +252,7 @@ def _refuse_frames(
     writes: Sequence[tf.Operation], around: Sequence[Any]
 ) -> None:
     for op in writes:
-        if private.frames_around(op) != around:
+        if control_flow.frames_around(op) != around:
             raise UnsupportedError(
                 f"A layer of Keras 3 assigns a variable ('{op.name}') inside "
                 "of a loop or branch of tf.compat.v1. Call the layer outside "
@@ -292,13 +293,13 @@ def _order_as_made(
     last: list[tf.Operation] = []
     reads: list[tf.Operation] = []
     for op in uses:
-        if private.frames_around(op) != around:
+        if control_flow.frames_around(op) != around:
             continue
         if op in writes:
-            private.add_control_inputs(op, [*reads, *last])
+            control_flow.add_control_inputs(op, [*reads, *last])
             last, reads = [op], []
         elif is_read(op) and op.type != "VarIsInitializedOp":
-            private.add_control_inputs(op, last)
+            control_flow.add_control_inputs(op, last)
             reads.append(op)
 
 
@@ -328,9 +329,9 @@ def _advance_seeds(
             if tensor.op in read:
                 read[op] = None
             elif tensor.op in behind:
-                private.add_control_inputs(op, [behind[tensor.op]])
+                control_flow.add_control_inputs(op, [behind[tensor.op]])
                 if replica is not None:
-                    private.replace_input(
+                    control_flow.replace_input(
                         op, index, _of_replica(tensor, replica)
                     )
 

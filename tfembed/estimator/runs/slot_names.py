@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.estimator import private
+from tfembed.estimator.private import v1_sessions
 
 # Slots whose names differ between a CPU's optimizers and a TPU's tables. A
 # CPU's AdamOptimizer names the slots of a variable `v` `v/Adam` and
@@ -79,7 +79,7 @@ class SlotNamesSaver(tf.compat.v1.train.Saver):
     def build(self) -> None:
         """Adds the ops to the graph."""
         super().build()
-        saved = private.saveables_by_name()
+        saved = v1_sessions.saveables_by_name()
         self._reader = tf.compat.v1.train.Saver(
             {self._renamed.get(name, name): saved[name] for name in saved},
             name="restore_slots",

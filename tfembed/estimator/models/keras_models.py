@@ -31,11 +31,13 @@ from tfembed.errors import (
     StateError,
     UnsupportedError,
 )
-from tfembed.estimator import checkpoints, exports, private
 from tfembed.estimator.estimator import Estimator
+from tfembed.estimator.exports import saved_models
+from tfembed.estimator.private import v1_sessions
 from tfembed.estimator.run_config import RunConfig, completed_config
+from tfembed.estimator.runs import checkpoints
+from tfembed.estimator.runs.warm_start import WarmStartSettings
 from tfembed.estimator.spec import EstimatorSpec, ModeKeys
-from tfembed.estimator.warm_start import WarmStartSettings
 
 # The name of the state from which Keras 3 draws, and how far replicas are apart.
 _SEED = "seed_generator_state"
@@ -168,7 +170,7 @@ def _check_model(model: Any) -> None:
         )
     tables = sorted(
         f"'{layer.name}' ({type(layer).__name__})"
-        for layer in private.layers_of(model)
+        for layer in v1_sessions.layers_of(model)
         if any(
             each.__module__.startswith("tfembed.")
             for each in type(layer).__mro__
@@ -573,7 +575,7 @@ class KerasModelFn:
             predictions=predictions,
             export_outputs={
                 tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY: (
-                    exports.PredictOutput(predictions)
+                    saved_models.PredictOutput(predictions)
                 ),
                 **{
                     name: output(predictions[name])
@@ -757,7 +759,7 @@ class KerasModelFn:
             )
             described = tf.train.load_checkpoint(path).get_tensor(_OBJECT_GRAPH)
         objects = tf.train.TrackableView(self._model).descendants()
-        graph = private.object_graph(described)
+        graph = v1_sessions.object_graph(described)
         saved = {"global_step": tf.compat.v1.train.get_global_step()}
         in_graph = variables.by_key()
         names = dict(self._names)

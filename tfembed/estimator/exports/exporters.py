@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed.errors import ArgumentError
-from tfembed.estimator import private
-from tfembed.estimator.reports import scalars
+from tfembed.estimator.private import v1_sessions
+from tfembed.estimator.runs.reports import scalars
 from tfembed.estimator.spec import LOSS_METRIC_KEY
 
 # An export's record of its evaluation, in the folder of assets.
@@ -381,7 +381,7 @@ def _check_compare_fn(compare_fn: Any) -> None:
         raise ArgumentError(
             "`compare_fn` must not be None. Leave it out to compare losses."
         )
-    arguments = set(private.fn_args(compare_fn))
+    arguments = set(v1_sessions.fn_args(compare_fn))
     wanted = {"best_eval_result", "current_eval_result"}
     for name in sorted(wanted - arguments):
         raise ArgumentError(

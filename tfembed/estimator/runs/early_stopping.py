@@ -11,9 +11,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.errors import ArgumentError, DtypeError
-from tfembed.estimator import private, sessions
 from tfembed.estimator.estimator import Estimator
-from tfembed.estimator.reports import scalars
+from tfembed.estimator.private import v1_sessions
+from tfembed.estimator.runs import sessions
+from tfembed.estimator.runs.reports import scalars
 
 _Metrics = dict[int, dict[str, float]]
 
@@ -330,7 +331,7 @@ class StopAtCheckpointStepHook(tf.compat.v1.train.SessionRunHook):
 
     def begin(self) -> None:
         """Looks up the graph's global step."""
-        self._global_step = private.global_step_read(
+        self._global_step = v1_sessions.global_step_read(
             tf.compat.v1.get_default_graph()
         )
         if self._global_step is None:

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from tfembed.dynamic_embedding.tensorflow1.graph_saver import TableSaveable
 from tfembed.errors import ArgumentError, CheckpointError
-from tfembed.estimator import checkpoints, private
+from tfembed.estimator.private import v1_sessions
+from tfembed.estimator.runs import checkpoints
 
 VocabInfo = tf.compat.v1.train.VocabInfo
 
@@ -99,12 +100,12 @@ def checkpoint_of(settings: WarmStartSettings) -> str:
     """
     path = settings.ckpt_to_initialize_from
     index = os.path.join(  # noqa: PTH118 - may be gs:
-        private.path_helpers.get_variables_dir(path), "variables.index"
+        v1_sessions.path_helpers.get_variables_dir(path), "variables.index"
     )
     if tf.io.gfile.exists(tf.compat.as_str_any(index)):
         tf.compat.v1.logging.info("Warm-starting from a SavedModel")
         return tf.compat.as_str_any(
-            private.path_helpers.get_variables_path(path)
+            v1_sessions.path_helpers.get_variables_path(path)
         )
     if not tf.io.gfile.isdir(path):
         return path

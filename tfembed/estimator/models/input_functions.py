@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed.errors import ArgumentError
-from tfembed.estimator import private
+from tfembed.estimator.private import v1_sessions
 
 
 class DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
@@ -45,7 +45,7 @@ def call_with_known(
     function: Callable[..., Any], offered: Mapping[str, Any]
 ) -> Any:
     """Calls a function with those of the offered arguments that it has."""
-    arguments = private.fn_args(function)
+    arguments = v1_sessions.fn_args(function)
     return function(
         **{key: offered[key] for key in offered if key in arguments}
     )
@@ -192,7 +192,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     def begin(self) -> None:
         """Adds ops that save and restore the graph's iterators."""
         graph = tf.compat.v1.get_default_graph()
-        self._step = private.global_step_read(graph)
+        self._step = v1_sessions.global_step_read(graph)
         handles = _iterator_handles(graph)
         if not handles:
             raise ArgumentError(
@@ -202,7 +202,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
             )
         self._initializers = _initializers(graph, handles)
         saveables = [
-            private.iterator_saveable(handle, self._policy)
+            v1_sessions.iterator_saveable(handle, self._policy)
             for handle in handles
         ]
         # One file per save; this hook deletes old files itself.

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfembed.errors import CheckpointError
-from tfembed.estimator.input_functions import INPUT_STATE
-from tfembed.estimator.slot_names import SlotNamesSaver
+from tfembed.estimator.models.input_functions import INPUT_STATE
+from tfembed.estimator.runs.slot_names import SlotNamesSaver
 from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.saved import state_file
 

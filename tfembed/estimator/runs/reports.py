@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import message
 
-from tfembed.estimator import input_functions, private
+from tfembed.estimator.models import input_functions
+from tfembed.estimator.private import v1_sessions
 
 
 class SummaryWriterHook(tf.compat.v1.train.SessionRunHook):
@@ -29,7 +30,7 @@ class SummaryWriterHook(tf.compat.v1.train.SessionRunHook):
 
     def begin(self) -> None:
         """Looks up the ops that open the graph's writers."""
-        self._initializers = private.summary_writer_initializers(
+        self._initializers = v1_sessions.summary_writer_initializers(
             tf.compat.v1.get_default_graph()
         )
 
@@ -73,7 +74,7 @@ def default_writer(
     writer = tf.summary.create_file_writer(folder)
     # A read, not the variable, which could also be read after the step's
     # update.
-    step = private.global_step_read(tf.compat.v1.get_default_graph())
+    step = v1_sessions.global_step_read(tf.compat.v1.get_default_graph())
     with writer.as_default(step=step):
         due = tf.equal(step % every_steps, 0)
         with tf.summary.record_if(due):
@@ -229,7 +230,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
     def begin(self) -> None:
         """Looks up the graph's global step."""
         graph = tf.compat.v1.get_default_graph()
-        self._global_step = private.global_step_read(graph)
+        self._global_step = v1_sessions.global_step_read(graph)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Records the step at which training starts."""
@@ -278,7 +279,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
             )
 
     def _goal(self) -> int | None:
-        goals = [private.last_step(hook) for hook in self._stop_hooks]
+        goals = [v1_sessions.last_step(hook) for hook in self._stop_hooks]
         known = [goal for goal in goals if goal is not None]
         return min(known, default=None)
 

@@ -1,0 +1,1 @@
+"""SavedModels of an Estimator, and who decides when they are made."""

@@ -1,0 +1,1 @@
+"""A run of a graph: its sessions, checkpoints, signals, reports and ends."""
