@@ -915,7 +915,11 @@ class HashTable(ShardedTable):
         )
 
     def check_bounds(
-        self, keys: Sequence[tf.Tensor], *, even_alone: bool = False
+        self,
+        keys: Sequence[tf.Tensor],
+        *,
+        even_alone: bool = False,
+        refusal: str | None = None,
     ) -> list[tf.Operation]:
         """Refuses a batch that exceeds a bound, before any shard is changed.
 
@@ -924,6 +928,8 @@ class HashTable(ShardedTable):
           even_alone: whether to check a table of one shard too. Its own op
             refuses the batch too, but other tables may have been changed by
             then.
+          refusal: the words of the error, where the keys are no batch. TensorFlow
+            adds how many keys there are, and how many a shard may hold.
 
         Returns:
           The operations that must run before the batch is written.
@@ -935,13 +941,16 @@ class HashTable(ShardedTable):
         is_alone = len(self.shards) == 1
         if self.max_size is None or (is_alone and not even_alone):
             return []
+        refusal = refusal or (
+            f"A batch has more distinct keys of a shard of '{self.name}' than it "
+            "may hold; nothing was changed. Use smaller batches or a larger "
+            "`max_size`"
+        )
         checks = [
             tf.debugging.assert_less_equal(
                 tf.size(tf.unique(tf.reshape(part, [-1])).y, tf.int64),
                 tf.constant(shard.options.max_size, tf.int64),
-                f"A batch has more distinct keys of a shard of '{self.name}' "
-                "than it may hold; nothing was changed. Use smaller batches or "
-                "a larger `max_size`",
+                refusal,
             )
             for part, shard in zip(keys, self.shards, strict=True)
         ]

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
 from tests.dynamic_embedding.graph_programs import graph_and_session, variable
-from tfembed import errors
+from tfembed import errors, policies
 
 v1 = tf.compat.v1
 KEYS = [5, 6, 7, 8]
@@ -152,6 +152,22 @@ def test_rows_that_do_not_fit_change_nothing(tmp_path, made, error, match):
     with pytest.raises(error, match=match):
         de.warm_start(path, [fits, bad])
     assert int(fits.size()) == 1
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_more_rows_than_a_variable_holds_are_refused_with_the_numbers(
+    tmp_path, shards
+):
+    path = saved(tmp_path)
+    v = variable(shards, dim=2, max_size=2, eviction=policies.LeastRecent())
+    v.upsert([99], ROWS[:1])
+
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        de.warm_start(path, [v], {"table": "users"})
+    assert "max_size=2" in str(caught.value)
+    assert "restrict" in str(caught.value) and "batch" not in str(caught.value)
+    assert f"[{4 // shards}]" in str(caught.value)
+    assert v.size() == 1
 
 
 def test_a_shard_that_is_missing_is_named(tmp_path):

@@ -182,7 +182,15 @@ class _SavedRows:
         checks = [one for one in (check, distinct) if one is not None]
         if table.max_size is not None:
             parts = table.partition(keys).split(keys)
-            checks += table.check_bounds(parts, even_alone=True)
+            checks += table.check_bounds(
+                parts,
+                even_alone=True,
+                refusal=f"The checkpoint {self.path} has more rows of "
+                f"{variable.name!r} than it holds, max_size={table.max_size} in "
+                f"{len(parts)} shards; nothing was changed. Give it a larger "
+                "`max_size`, or begin without one and `restrict` it. Rows of a "
+                "shard, and how many it holds",
+            )
         with tf.control_dependencies(checks):
             return tf.identity(keys), tf.reshape(values, [-1, variable.dim])
 
