@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -52,9 +53,12 @@ class LogSource:
         for epoch in range(start.epoch, self._epochs):
             for number in range(start.file, len(self._logs)):
                 log = self._logs[number]
-                for rows in read_log(log, start.line, start.offset):
-                    self._judge(rows.faults, epoch, number)
-                    yield self._chunk(rows, epoch, number, held_out=False)
+                try:
+                    for rows in read_log(log, start.line, start.offset):
+                        self._judge(rows.faults, epoch, number)
+                        yield self._chunk(rows, epoch, number, held_out=False)
+                except DataError as damage:  # Nothing after it can be read.
+                    self._judge([damage], epoch, number)
                 start = Position(epoch, number + 1)
             start = Position(epoch + 1)
 
@@ -62,8 +66,9 @@ class LogSource:
         """Yields the held-out rows; skips bad lines, which `chunks` judges."""
         if self._holdout:
             for number, log in enumerate(self._logs):
-                for rows in read_log(log):
-                    yield self._chunk(rows, 0, number, held_out=True)
+                with contextlib.suppress(DataError):
+                    for rows in read_log(log):
+                        yield self._chunk(rows, 0, number, held_out=True)
 
     def describe(self, position: Position) -> str:
         """Describes a position, for example `day_0.tsv, line 17, epoch 2`."""

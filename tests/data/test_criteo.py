@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import pathlib
 
 import numpy as np
@@ -43,6 +44,14 @@ def test_a_bad_line_ends_the_dataset_by_name_or_is_passed_over(tmp_path):
         list(tfembed.data.criteo(path, 2))
     (batch,) = tfembed.data.criteo(path, 2, skip_bad_lines=True)
     assert batch[1].shape == (2,)
+
+
+def test_a_damaged_log_is_no_bad_line_to_pass_over(tmp_path):
+    whole = gzip.compress((line() * 2).encode())
+    (tmp_path / "day_0").write_bytes(whole[:-8])
+
+    with pytest.raises(Exception, match=r"day_0:\d: cannot be read further"):
+        list(tfembed.data.criteo(tmp_path / "day_0", 2, skip_bad_lines=True))
 
 
 def test_missing_logs_are_an_error_before_anything_is_read(tmp_path):

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 import tfembed
 from tfembed.data import Bag, SkippedLines, tables
+from tfembed.data.criteo import FIELD_NAMES, find_logs, read_log
 from tfembed.errors import ArgumentError, DataError
 
 pa = pytest.importorskip("pyarrow", reason="an extra")
@@ -192,6 +193,18 @@ def test_compressed_records_are_read(compression, tmp_path):
         assert read(tmp_path / "a", "int64", "tfrecord", compression=one) == [7]
 
 
+def test_texts_of_records_keep_every_byte(tmp_path):
+    feature = tf.train.Feature(
+        bytes_list=tf.train.BytesList(value=[f.encode() for f in FIELDS])
+    )
+    features = tf.train.Features(feature={"x": feature})
+    with tf.io.TFRecordWriter(str(tmp_path / "a[1]")) as file:
+        file.write(tf.train.Example(features=features).SerializeToString())
+
+    wanted = [[field.encode() for field in FIELDS]]
+    assert read(tmp_path / "a[1]", Bag("string"), "tfrecord") == wanted
+
+
 def test_records_that_are_not_as_described_are_named(tmp_path):
     path = tmp_path / "a"
     write_records(path, [[1], [2, 3]])
@@ -245,6 +258,10 @@ PARQUET = [
     (pa.array([2**63], pa.uint64()), "int64", "row 1: .*9223372036854775808"),
     (pa.array([[], [1, 2**31]]), Bag("int32"), "row 2: .*2147483648"),
     (pa.array([[16777217]]), Bag("float32"), "row 1: .*16777217"),
+    (pa.array([[1.0], [2.0, -1e39]]), Bag("float32"), "row 2: .*-1e.39"),
+    (pa.array([[0.5, np.inf]]), Bag("int64"), "row 1: .*0.5"),
+    (pa.array(FIELDS), "string", [field.encode() for field in FIELDS]),
+    (pa.array([FIELDS]), Bag("string"), [[f.encode() for f in FIELDS]]),
     (pa.array([0], pa.date32()), "int64", "of date32.*numbers, texts and"),
     (pa.array([0], pa.timestamp("us")), "int64", "of timestamp"),
     (pa.array([0], pa.time32("s")), "int64", "of time32"),
@@ -278,6 +295,16 @@ def test_a_parquet_column_gives_its_values_or_is_named(
             read(tmp_path / "a", kind, "parquet")
 
 
+def test_a_name_that_two_parquet_columns_have_is_refused(tmp_path):
+    from pyarrow import parquet
+
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"])
+    parquet.write_table(twice, tmp_path / "a")
+
+    with pytest.raises(DataError, match="/a: has 2 columns 'x'"):
+        read(tmp_path / "a", "int64", "parquet")
+
+
 HEADERS = [
     "user_id,item_id,rating,timestamp",
     "userId,movieId,rating,timestamp",
@@ -290,6 +317,9 @@ RATINGS = {
     "marked": "# user,item,rating\n1,2,3\n",
     "empty lines": "1::2::3::4\n\n\n",
     "no line break": "1\t2\t3",
+    "another column": "user,item,rating,title\n1,2,3,\u2028\n",
+    "signs and zeros": "+1,02,3.\n",
+    "windows": "user,item,rating\r\n1,2,3\r\n\r\n",
 }
 BAD_RATINGS = {
     "unknown names": (
@@ -303,15 +333,29 @@ BAD_RATINGS = {
     "more fields": ("1,2,3\n1,2,3,4\n", "a:2: too many"),
     "a field in two": ("1::2::3\n1::2\x1f3\n", "a:2: too few"),
     "text after quote": ('user,item,rating\n"1"2,2,3\n', "a:2: quotes"),
+    "open quote": ('user,item,rating\n"1,2,3\n', "a:2: quotes"),
+    "an open name": ('user,item,"rating\n1,2,3\n', "a:1: the header cannot"),
+    "fewer fields": ("1,2,3\n1,2\n", "a:2: too few"),
+    "an empty line": ("1,2,3\n\n1,2,3\n", "a:2: an empty line"),
+    "old line breaks": ("1,2,3\n1,2\r,3\n", "a:2: a carriage return"),
+    "a fraction": ("1,2,3\n1.5,2,3\n", "a:2: user_id is '1.5'"),
+    "hexadecimal": ("1,0x10,3\n", "a:1: item_id is '0x10'"),
+    "an infinite rating": ("1,2,3\n1,2,inf\n", "a:2: rating is 'inf'"),
+    "a large rating": ("1,2,1e39\n", "a:1: rating is '1e39'.*fit into"),
+    "only a header": ("user,item,rating\n\n", "a: the file has no ratings"),
+    "nothing": ("", "a: an empty file"),
 }
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("name", RATINGS)
-def test_a_sound_file_of_ratings_is_read(name, tmp_path):
-    (tmp_path / "a").write_text(RATINGS[name])
+def test_a_sound_file_of_ratings_is_read(name, packed, tmp_path):
+    text = RATINGS[name].encode()
+    path = tmp_path / "a[1]"
+    path.write_bytes(gzip.compress(text) if packed else text)
 
     skipped = SkippedLines()
-    ratings = tfembed.data.read_ratings(tmp_path / "a", skipped=skipped)
+    ratings = tfembed.data.read_ratings(path, skipped=skipped)
 
     assert (ratings.users[0], ratings.items[0], ratings.values[0]) == (1, 2, 3)
     assert skipped.count == 0
@@ -333,6 +377,24 @@ def test_a_header_is_no_bad_line_to_skip(tmp_path):
         tfembed.data.read_ratings(tmp_path / "a", skipped=SkippedLines())
 
 
+def test_damage_of_ratings_is_no_bad_line_to_skip(tmp_path):
+    (tmp_path / "a").write_bytes(gzip.compress(b"1,2,3\n" * 9)[:-5])
+
+    with pytest.raises(DataError, match="a:10: cannot be read further"):
+        tfembed.data.read_ratings(tmp_path / "a", skipped=SkippedLines())
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("text", [str(2**63), "-1e3", "12_34", "nan", ""])
+def test_an_id_of_histories_that_is_none_is_named(text, place, tmp_path):
+    fields = ["1", "2", "3", "4"]
+    fields[place] = text
+    (tmp_path / "a").write_text(f"1,2,3,4\n{','.join(fields)}\n")
+
+    with pytest.raises(DataError, match="a:2: (user|item)_id is"):
+        tfembed.data.read_histories(tmp_path / "a")
+
+
 @pytest.mark.parametrize("header", HEADERS)
 def test_times_of_histories_are_exact(header, tmp_path):
     start = 1_700_000_000_000_000_000
@@ -348,6 +410,58 @@ def test_a_time_that_is_none_is_named(time, tmp_path):
 
     with pytest.raises(DataError, match="a:2: timestamp is"):
         tfembed.data.read_histories(tmp_path / "a")
+
+
+def criteo_row(name="label", text="1"):
+    fields = dict.fromkeys(FIELD_NAMES, "2") | {"label": "1", name: text}
+    return "\t".join(fields.values()) + "\n"
+
+
+CRITEO = {
+    "byte order mark": ("\ufeff", "", "17"),
+    "windows": ("", "\r\n\n", "17"),
+    "quotes": ("", "\n", '"17'),
+    "separators": ("", "\n", "\u2028\x85\x0c,\0"),
+}
+BAD_CRITEO = {
+    "I1": ["12_34", "0x10", "nan", "-inf", "1e400", str(2**53 + 1), "1,5"],
+    "label": ["", "2", "nan", "1_0", "true"],
+}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", CRITEO)
+def test_a_sound_log_of_criteo_keeps_its_fields(name, packed, tmp_path):
+    start, end, field = CRITEO[name]
+    text = f"{start}{criteo_row('C1', field)}{end}".encode()
+    path = tmp_path / "a[1]"
+    path.write_bytes(gzip.compress(text) if packed else text)
+
+    (log,) = find_logs(str(path))
+    (rows,) = tables.sift(read_log(log))
+
+    assert rows.columns["C1"].tolist() == [field.encode()]
+    assert rows.columns["I13"].tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [(name, text) for name in BAD_CRITEO for text in BAD_CRITEO[name]],
+)
+def test_a_field_of_criteo_that_is_no_number_is_named(name, text, tmp_path):
+    (tmp_path / "a").write_text(criteo_row() + criteo_row(name, text))
+
+    (log,) = find_logs(str(tmp_path / "a"))
+    with pytest.raises(DataError, match=f"a:2: {name} is '"):
+        list(tables.sift(read_log(log)))
+
+
+@pytest.mark.parametrize("names", [FIELD_NAMES[:-1], ("label", *FIELD_NAMES)])
+def test_a_header_of_criteo_has_each_column_once(names, tmp_path):
+    (tmp_path / "a").write_text("\t".join(names) + "\n" + criteo_row())
+
+    with pytest.raises(DataError, match=f"a:1: the header has {len(names)} "):
+        find_logs(str(tmp_path / "a"))
 
 
 def test_criteo_of_other_categories_needs_no_last_line_break(tmp_path):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,27 +17,36 @@ from tfembed.errors import DataError
 
 Array = np.ndarray[Any, Any]
 
+# Types of Arrow, as their names begin.
+_TEXTS = "(large_)?(string|binary)|fixed_size_binary|null"
+_NUMBERS = "u?int|halffloat|float|double|bool|decimal|null"
+_NUMBER = re.compile(
+    rb"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.IGNORECASE
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A description of a column.
+    """A description of a column."""
 
-    Attributes:
-      dtype: "int32", "int64", "float32", "float64" or "string".
-      separator: the separator of several values in a field; None: one value.
-      blank: the number of an empty field; None: an empty field is a fault.
-      finite: whether only finite numbers are allowed.
-      among: the only values that are allowed; empty: all.
-    """
+    dtype: str  # "int32", "int64", "float32", "float64" or "string".
+    separator: str | None = None  # Of a field's values. None: it is one value.
+    blank: float | None = 0  # Of an empty field. None: it is a fault.
+    finite: bool = False  # Only finite numbers are allowed.
+    among: tuple[float, ...] = ()  # The only values allowed. Empty: all are.
+    shape: tuple[int, ...] = ()  # Of a row's value.
 
-    dtype: str
-    separator: str | None = None
-    blank: float | None = 0
-    finite: bool = False
-    among: tuple[float, ...] = ()
+    @property
+    def spec(self) -> Any:
+        """The spec of the column in a batch."""
+        if self.separator is None:
+            return tf.TensorSpec([None, *self.shape], self.dtype)
+        return tf.RaggedTensorSpec([None, None], self.dtype, 1, tf.int64)
 
     def spread(self, values: Array, is_there: Array) -> Array:
         """Returns values in their places, and blank values in the others."""
+        if is_there.all():
+            return values
         blank: Any = b"" if self.dtype == "string" else self.blank
         column = np.full(len(is_there), blank, values.dtype)
         column[is_there] = values
@@ -55,26 +66,17 @@ class Lists:
         return Lists(values, self.lengths[mask])
 
 
-def specs(kinds: Mapping[str, Kind]) -> dict[str, Any]:
-    """Returns the specs of columns in a batch."""
-    return {
-        name: tf.TensorSpec([None], kind.dtype)
-        if kind.separator is None
-        else tf.RaggedTensorSpec([None, None], kind.dtype, 1, tf.int64)
-        for name, kind in kinds.items()
-    }
-
-
 def batches(
-    chunks: Callable[[], Iterator[dict[str, Any]]],
-    specs: Mapping[str, Any],
+    read: Callable[[Any], Iterator[dict[str, Any]]],
+    sources: Sequence[Any],
+    kinds: Mapping[str, Kind],
     batch_size: int,
     label: str | None,
     epochs: int = 1,
     shuffle: int = 0,
     seed: int | None = None,
 ) -> tf.data.Dataset:
-    """Returns batches of the chunks' rows."""
+    """Returns batches of the rows that `read` yields of each source."""
     batch_size = checks.integer(batch_size, "batch_size", least=1)
     epochs = checks.integer(epochs, "epochs", least=1)
     shuffle = checks.integer(shuffle, "shuffle", least=0)
@@ -87,12 +89,13 @@ def batches(
         )
 
     def tensors() -> Iterator[dict[str, Any]]:
-        for chunk in chunks():
+        for chunk in itertools.chain.from_iterable(map(read, sources)):
             with tf.device("/cpu:0"):
                 columns = {name: tensor(c) for name, c in chunk.items()}
             yield columns
 
-    rows = tf.data.Dataset.from_generator(tensors, output_signature=dict(specs))
+    specs = {name: kind.spec for name, kind in kinds.items()}
+    rows = tf.data.Dataset.from_generator(tensors, output_signature=specs)
     if shuffle:
         rows = rows.unbatch().shuffle(shuffle, seed=seed).repeat(epochs)
         rows = rows.batch(batch_size)
@@ -111,9 +114,7 @@ def batches(
 def narrow(values: Array, dtype: str) -> tuple[Array, Array]:
     """Returns values in the dtype, and which of them the dtype does not hold.
 
-    Args:
-      values: texts, integers or floats; whole floats may become integers.
-      dtype: as of a Kind. Fractions, and floats from 2**53 on, are rounded.
+    Fractions, and floats from 2**53 on, are rounded; integers never are.
     """
     if dtype == "string" or values.dtype == dtype:
         return values, np.zeros(len(values), bool)
@@ -138,52 +139,48 @@ def fit(
     what: str,
     first: int,
 ) -> dict[str, Any]:
-    """Returns columns in their dtypes, of one value per row or of Lists.
-
-    Args:
-      found: for each column, an array of values or Lists.
-      kinds: descriptions of the columns.
-      path: the file.
-      what: "row" or "record".
-      first: the number of the first row, from 1.
+    """Returns columns, arrays of values or Lists, in their dtypes.
 
     Raises:
-      DataError: a value does not fit, or a row has several.
+      DataError: a value does not fit, or a row has several. The text names the
+        path, `what` ("row" or "record") and its number; that of the first is
+        `first`.
     """
     fitting: dict[str, Any] = {}
     for name, kind in kinds.items():
         column, fault = found[name], ""
-        is_lists = isinstance(column, Lists)
-        given = column.values if is_lists else column
-        values, is_bad = narrow(given, kind.dtype)
-        is_single = is_lists and kind.separator is None
+        if not isinstance(column, Lists):
+            column = Lists(column, np.ones(len(column), np.int64))
+        values, is_bad = narrow(column.values, kind.dtype)
         if is_bad.any():
-            row = int(np.argmax(is_bad))
-            fault = f"is {given[row]}, which does not fit {kind.dtype}"
-            if is_lists:
-                ends = np.cumsum(column.lengths)
-                row = int(np.searchsorted(ends, row, "right"))
-        elif is_single and (column.lengths > 1).any():
-            row = int(np.argmax(column.lengths > 1))
+            place = int(np.argmax(is_bad))
+            row = np.searchsorted(np.cumsum(column.lengths), place, "right")
+            fault = (
+                f"is {column.values[place]}, which does not fit {kind.dtype}"
+            )
+        elif kind.separator is None and (column.lengths > 1).any():
+            row = np.argmax(column.lengths > 1)
             fault = f"has {column.lengths[row]} values; name it as a Bag"
         if fault:
             where = f"{what} {first + row}: column {name!r}"
             raise DataError(f"{where} {fault}", path=path)
-        if is_single:
-            values = kind.spread(values, column.lengths == 1)
-        is_bag = is_lists and not is_single
-        fitting[name] = Lists(values, column.lengths) if is_bag else values
+        fitting[name] = Lists(values, column.lengths)
+        if kind.separator is None:
+            fitting[name] = kind.spread(values, column.lengths == 1)
     return fitting
 
 
 def from_arrow(array: Any, kind: Kind) -> Any:
-    """Returns an array of values or Lists, of the dtypes of the file."""
+    """Returns values or Lists, of the file's dtype; raises TypeError for others."""
+    pa: Any = importlib.import_module("pyarrow")
     compute: Any = importlib.import_module("pyarrow.compute")
-    array = _plain(array)
-    if kind.separator is None:
+    array, is_bag = _plain(array), kind.separator is not None
+    if is_bag and str(array.type) == "null":
+        array = array.cast(pa.list_(pa.null()))
+    if ("list" in str(array.type).partition("<")[0]) != is_bag:
+        raise TypeError("it is not a Bag" if is_bag else "name it as a Bag")
+    if not is_bag:
         return _values(array, kind)
-    if str(array.type) == "null":
-        return Lists(_values(array[:0], kind), np.zeros(len(array), np.int64))
     lengths = compute.list_value_length(array).cast("int64").fill_null(0)
     flat = _plain(compute.list_flatten(array))
     return Lists(_values(flat, kind), lengths.to_numpy(zero_copy_only=False))
@@ -203,21 +200,21 @@ def _values(array: Any, kind: Kind) -> Array:
     """Returns int64, floats, or texts as bytes; the blank value for null."""
     pa: Any = importlib.import_module("pyarrow")
     given = str(array.type)
-    if kind.dtype == "string":
-        if "view" in given:
-            array = pa.array(array.to_pylist(), pa.large_binary())
-        elif given not in ("binary", "large_binary"):
-            array = array.cast(pa.large_binary())
+    if not re.match(_TEXTS if kind.dtype == "string" else _NUMBERS, given):
+        wanted = "numbers, texts and lists of them are read"
+        raise TypeError(f"{kind.dtype} is requested; {wanted}")
+    if "view" in given:
+        array = pa.array(array.to_pylist(), pa.binary())
     elif given.startswith("decimal"):
         try:
-            array = array.cast(pa.int64())
+            array = array.cast("int64")
         except pa.ArrowInvalid:  # There are fractions, or larger numbers.
-            array = array.cast(pa.float64())
+            array = array.cast("float64")
+    elif kind.dtype == "string":
+        array = array.cast("large_binary")
     elif not given.startswith(("float", "double", "halffloat", "uint64")):
-        array = array.cast(pa.int64())
+        array = array.cast("int64")
     values = array.drop_null().to_numpy(zero_copy_only=False)
-    if not array.null_count:
-        return values
     return kind.spread(values, np.asarray(array.is_valid()))
 
 
@@ -227,13 +224,8 @@ def from_texts(
     """Returns the column of Arrow's texts, which are null where empty.
 
     Arrow converts all texts at once. Where it refuses one, or one is in doubt,
-    they are judged one by one.
-
-    Args:
-      texts: one text per row.
-      name: the name of the column.
-      kind: describes the column.
-      faults: takes the faults of rows, whose values then are of no use.
+    they are judged one by one. `faults` takes the faults by the numbers of
+    their rows, from 0; the values of these rows are of no use.
     """
     if kind.separator is not None:
         compute: Any = importlib.import_module("pyarrow.compute")
@@ -251,8 +243,7 @@ def from_texts(
         return _converted(texts, kind)
     except ValueError:  # So are pyarrow's errors.
         column = np.zeros(len(texts), kind.dtype)
-    texts = texts.cast("binary").fill_null(b"")
-    for row, text in enumerate(texts.to_pylist()):
+    for row, text in enumerate(texts.fill_null(b"").to_pylist()):
         try:
             column[row] = _value(text.strip(b" \t"), kind)
         except ValueError as error:
@@ -264,26 +255,24 @@ def from_texts(
 
 def _converted(texts: Any, kind: Kind) -> Array:
     """Returns values of texts; raises ValueError where one is in doubt."""
-    pa: Any = importlib.import_module("pyarrow")
     compute: Any = importlib.import_module("pyarrow.compute")
     if kind.dtype == "string":
         return _values(texts, kind)
-    number = pa.int64() if kind.dtype.startswith("int") else pa.float64()
-    numbers = texts.cast(number)
-    values = _values(numbers, kind)
-    narrowed, is_doubt = narrow(values, kind.dtype)
-    if number == pa.float64():
-        # float64 may have rounded whole numbers and read 1e400 as infinite.
-        is_doubt = is_doubt | (np.abs(values) >= 2.0**53)
-        is_named = kind.finite and compute.any(compute.is_nan(numbers)).as_py()
-    else:  # Arrow reads 0x10.
+    is_integer = kind.dtype.startswith("int")
+    numbers = texts.cast("int64" if is_integer else "float64")
+    given = numbers.drop_null().to_numpy(zero_copy_only=False)
+    values, is_doubt = narrow(given, kind.dtype)
+    if is_integer:  # Arrow reads 0x10.
         is_hex = compute.match_substring(texts, "x", ignore_case=True)
-        is_named = compute.any(is_hex).as_py()
+        is_doubt |= bool(compute.any(is_hex).as_py())
+    else:
+        # float64 may have rounded whole numbers and read 1e400 as infinite.
+        is_doubt |= (np.abs(given) >= 2.0**53) | (np.isnan(given) & kind.finite)
     if kind.among:
-        is_doubt |= ~np.isin(narrowed, kind.among)
-    if is_named or is_doubt.any() or (kind.blank is None and texts.null_count):
+        is_doubt |= ~np.isin(values, kind.among)
+    if is_doubt.any() or (kind.blank is None and texts.null_count):
         raise ValueError
-    return narrowed
+    return kind.spread(values, np.asarray(texts.is_valid()))
 
 
 def _value(text: bytes, kind: Kind) -> Any:
@@ -291,29 +280,23 @@ def _value(text: bytes, kind: Kind) -> Any:
     if not text and kind.blank is not None:
         return kind.blank
     is_integer = kind.dtype.startswith("int")
-    is_name = text.strip(b"+-").isalpha()  # Such as nan.
-    is_whole = is_integer or text.lstrip(b"+-").isdigit()
-    try:
-        # Python takes 1_0, and white space of all kinds.
-        if b"_" in text or text != text.strip() or (is_name and kind.finite):
-            raise ValueError
-        number: Any = int(text) if is_whole else float(text)
-    except ValueError:
+    is_whole = text.lstrip(b"+-").isdigit()
+    is_name = text.lstrip(b"+-").isalpha()  # Such as nan.
+    is_allowed = is_whole or not (is_integer or (is_name and kind.finite))
+    if not is_allowed or not _NUMBER.fullmatch(text):
         finite = "finite " if kind.finite else ""
         wanted = "an integer" if is_integer else f"a {finite}number"
         or_empty = "" if kind.blank is None else " or empty"
-        raise ValueError(f"be {wanted}{or_empty}") from None
+        raise ValueError(f"be {wanted}{or_empty}")
+    number: Any = int(text) if is_whole else float(text)
+    is_rounded = not is_whole and (number % 1 or abs(number) >= 2.0**53)
     try:
         with np.errstate(over="ignore"):
             value = np.array(number).astype(kind.dtype)[()]
-        if is_whole:
-            is_held = int(value) == number
-        else:
-            _, is_bad = narrow(np.array([number]), kind.dtype)
-            is_held = is_name or (np.isfinite(number) and not is_bad[0])
+        is_held = np.isfinite(value) and (is_rounded or int(value) == number)
     except OverflowError:
         is_held = False
-    if not is_held:
+    if not is_held and not is_name:
         raise ValueError(f"fit into {kind.dtype} as it is")
     if kind.among and value not in kind.among:
         raise ValueError("be " + " or ".join(f"{one:g}" for one in kind.among))

@@ -7,7 +7,6 @@ day_23): a label, 13 integers and 26 categories per line, plain or gzipped.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +15,7 @@ import tensorflow as tf
 
 from tfembed.data import columns, tables
 from tfembed.data.columns import Array, Kind
-from tfembed.data.tables import Block, Layout, Rows
+from tfembed.data.tables import Layout, Rows, SkippedLines
 from tfembed.errors import DataError
 from tfembed.optional_packages import optional
 
@@ -65,17 +64,17 @@ def criteo(
     optional("pyarrow", "`tfembed.data.criteo`")
     logs = find_logs(os.fspath(pattern))
 
-    def chunks() -> Iterator[dict[str, Array]]:
-        for rows in itertools.chain.from_iterable(map(read_log, logs)):
-            if rows.faults and not skip_bad_lines:
-                raise rows.faults[0]
-            others = {name: rows.columns[name] for name in specs}
+    def read(log: Layout) -> Iterator[dict[str, Array]]:
+        skipped = SkippedLines() if skip_bad_lines else None
+        for rows in tables.sift(read_log(log), skipped):
+            others = {name: rows.columns[name] for name in kinds}
             yield {"integers": stacked(rows, INTEGER_NAMES), **others}
 
-    specs = columns.specs({n: _KINDS[n] for n in ("label", *CATEGORY_NAMES)})
-    integers = tf.TensorSpec([None, NUM_INTEGERS], tf.float64)
-    with_integers = {"integers": integers, **specs}
-    return columns.batches(chunks, with_integers, batch_size, "label", epochs)
+    kinds = {name: _KINDS[name] for name in ("label", *CATEGORY_NAMES)}
+    integers = dataclasses.replace(_INTEGER, shape=(NUM_INTEGERS,))
+    return columns.batches(
+        read, logs, {"integers": integers, **kinds}, batch_size, "label", epochs
+    )
 
 
 def stacked(rows: Rows, names: Sequence[str]) -> Array:
@@ -84,11 +83,7 @@ def stacked(rows: Rows, names: Sequence[str]) -> Array:
 
 
 def find_logs(pattern: str) -> list[Layout]:
-    """Returns the files that match a path or glob, sorted.
-
-    Raises:
-      DataError: no file matches, or a file is empty or unreadable.
-    """
+    """Returns the files that match a path or glob; raises as `criteo`."""
     return [_inspect(path) for path in tables.find_files(pattern)]
 
 
@@ -96,60 +91,42 @@ def read_log(log: Layout, line: int = 0, offset: int = 0) -> Iterator[Rows]:
     """Yields the rows after `line` lines, at `offset` uncompressed bytes.
 
     The columns are those of `FIELD_NAMES`: integers are float64, NaN where
-    empty. Damage of the file is the last fault of the last rows.
+    empty. Damage of the file is an error after the rows before it.
     """
-    try:
-        for block in tables.read_blocks(log, line, offset):
-            block, cut = _without_cut_line(block, log)
-            rows = tables.read_rows(block, log, _KINDS)
-            yield rows._replace(faults=rows.faults + cut)
-    except DataError as error:
-        nothing = np.zeros(0, np.int64)
-        block = Block(b"", nothing, nothing, offset)
-        rows = tables.read_rows(block, log, _KINDS)
-        yield rows._replace(faults=[error])
+    if line:
+        log = dataclasses.replace(log, line=line, offset=offset)
+    return tables.read(log, _KINDS)
 
 
 def _inspect(path: str) -> Layout:
-    found, log = tables.read_header(path, ("\t", ","))
-    names = [name.strip().lower() for name in found]
-    log = dataclasses.replace(log, names=FIELD_NAMES)
+    log = tables.read_header(path, ("\t", ","))
+    names = [name.strip().lower() for name in log.names]
+    log = dataclasses.replace(log, names=FIELD_NAMES, judge_end=_judge_end)
     if names[0] != "label":
         return dataclasses.replace(log, line=0, offset=0)
     if names != [name.lower() for name in FIELD_NAMES]:
-        raise DataError(
+        what = (
             f"the header has {len(names)} columns, {', '.join(names[:3])}, ...;"
             f" it must have the {NUM_FIELDS} columns label, I1, ..., I13, C1, "
-            "..., C26",
-            path=path,
-            line=1,
+            "..., C26"
         )
+        raise DataError(what, path=path, line=1)
     if next(tables.read_blocks(log), None) is None:
         raise DataError("only a header, no lines", path=path)
     return log
 
 
-def _without_cut_line(
-    block: Block, log: Layout
-) -> tuple[Block, list[DataError]]:
-    """Takes off a last line without a line break that is cut.
+def _judge_end(fields: list[bytes]) -> str:
+    """Returns the fault of a last line without a line break that is cut.
 
     Criteo's categories have eight digits: a shorter last one was cut, unless
     the others have other lengths, too: numbers in place of Criteo's own.
     """
-    if block.text.endswith(b"\n"):
-        return block, []
-    last = block.rows()[-1]
-    fields = last.split(log.delimiter.encode())
     lengths = {len(field) for field in fields[1 + NUM_INTEGERS : -1]}
     is_whole = lengths - {0, 8} or len(fields[-1]) in (0, 8)
     if len(fields) >= NUM_FIELDS and is_whole:
-        return block, []
-    text, ends, lines = block.text[: -len(last)], block.ends, block.lines
-    cut = DataError(
-        f"the file is cut off in the middle of a line: it ends in field "
-        f"{len(fields)} of {NUM_FIELDS}, without a line break",
-        path=log.path,
-        line=int(lines[-1]),
+        return ""
+    return (
+        "the file is cut off in the middle of a line: it ends in field "
+        f"{len(fields)} of {NUM_FIELDS}, without a line break"
     )
-    return Block(text, ends[:-1], lines[:-1], block.offset), [cut]

@@ -53,9 +53,8 @@ class Ratings:
 
     def take(self, positions: Array) -> Ratings:
         """Returns the ratings at `positions`."""
-        return Ratings(
-            self.users[positions], self.items[positions], self.values[positions]
-        )
+        columns = self.users, self.items, self.values
+        return Ratings(*(column[positions] for column in columns))
 
 
 def read_ratings(
@@ -82,18 +81,11 @@ def read_ratings(
 def read_histories(path: str | os.PathLike[str]) -> dict[int, list[int]]:
     """Returns the items of each user, oldest first.
 
-    Args:
-      path: a file in one of the formats above, plain or gzipped. The header
-        names the columns, in any order; without a header they are user, item,
-        rating and timestamp.
-
-    Returns:
-      The items by user; items with the same timestamp are in the file's order.
+    Files are as for `read_ratings`; without a header, the fourth column is the
+    timestamp. Items with the same timestamp are in the file's order.
 
     Raises:
-      DataError: the file is missing, unreadable, empty, has an unknown header
-        or a bad line. The text names the path and the line.
-      UnsupportedError: pyarrow is not installed.
+      DataError, UnsupportedError: as of `read_ratings`.
     """
     optional("pyarrow", "`tfembed.data.read_histories`")
     kinds = {"user_id": _ID, "item_id": _ID, "timestamp": _ID}
@@ -112,29 +104,21 @@ def read_histories(path: str | os.PathLike[str]) -> dict[int, list[int]]:
 def planted_ratings(
     users: int = 1000, items: int = 500, count: int = 50_000, seed: int = 0
 ) -> Ratings:
-    """Draws ratings that a model can learn, for programs without data.
+    """Draws `count` ratings that a model can learn, for programs without data.
 
     Each user and item has a vector of four numbers. The product determines how
     often the user picks the item and, with noise, how the user rates it, from
     1 to 5. As in real logs, items differ in popularity, and their ids are not
-    small numbers.
-
-    Args:
-      users: the number of users.
-      items: the number of items.
-      count: the number of ratings.
-      seed: the seed of all draws: the same seed gives the same ratings.
+    small numbers. The same `seed` gives the same ratings.
     """
     draw = np.random.default_rng(seed)
     match = draw.normal(size=(users, 4)) @ draw.normal(size=(items, 4)).T / 2
     chance = np.exp(match) / np.sqrt(np.arange(1, items + 1))
     chance /= chance.sum(axis=1, keepdims=True)
     user = np.sort(draw.integers(users, size=count))
+    counts = np.bincount(user, minlength=users)
     item = np.concatenate(
-        [
-            draw.choice(items, size=number, p=chance[who])
-            for who, number in enumerate(np.bincount(user, minlength=users))
-        ]
+        [draw.choice(items, size=n, p=p) for n, p in zip(counts, chance)]
     )
     score = 3 + match[user, item] + draw.normal(0, 0.3, count)
     ids = draw.permutation(items) * 1_000_003 + 17
@@ -151,14 +135,10 @@ def _read(
 ) -> list[Array]:
     """Returns the columns of a whole file."""
     layout = _layout(path, kinds)
-    parts: list[list[Array]] = []
-    for block in tables.read_blocks(layout):
-        rows = tables.read_rows(block, layout, kinds)
-        for fault in rows.faults:
-            if skipped is None:
-                raise fault
-            skipped.add(fault)
-        parts.append([rows.columns[name] for name in kinds])
+    parts = [
+        [rows.columns[name] for name in kinds]
+        for rows in tables.sift(tables.read(layout, kinds), skipped)
+    ]
     columns = [np.concatenate(column) for column in zip(*parts)]
     if not columns or not len(columns[0]):
         raise DataError("the file has no ratings", path=path)
@@ -167,8 +147,8 @@ def _read(
 
 def _layout(path: str, kinds: Mapping[str, Kind]) -> Layout:
     """Infers the layout from the first line, which may be a header."""
-    found, log = tables.read_header(path, ("\t", "::", ","), quoted=",")
-    names = [name.strip("# ") for name in found]
+    log = tables.read_header(path, ("\t", "::", ","), quoted=",")
+    names = [name.strip("# ") for name in log.names]
     if any(name.lstrip("+-").isdigit() for name in names[:2]):
         others = (f"field {i + 1}" for i in range(len(_COLUMNS), len(names)))
         columns = (*_COLUMNS[: max(len(names), 3)], *others)

@@ -11,7 +11,6 @@ import importlib
 import os
 import pathlib
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,10 +24,8 @@ from tfembed.optional_packages import optional
 
 Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
-_READ_ERRORS = (OSError, EOFError, zlib.error, tf.errors.OpError)
-_BLOCK_BYTES = 1 << 19
+_BLOCK_BYTES = 1 << 18
 _MOST_BYTES = 1 << 26  # The longest row.
 _KEPT = 5  # The number of bad lines whose faults a reader keeps.
 
@@ -54,39 +51,25 @@ class SkippedLines:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The form of a text file.
-
-    Attributes:
-      path: the path of the file.
-      names: the names of its columns.
-      delimiter: the separator of fields.
-      is_quoted: whether fields may be quoted; such fields have line breaks.
-      line: the number of lines before the first row.
-      offset: the number of bytes before the first row.
-    """
+    """The form of a text file. Offsets are in uncompressed bytes."""
 
     path: str
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # Of its columns.
     delimiter: str
-    is_quoted: bool
-    line: int = 0
-    offset: int = 0
+    is_quoted: bool  # Fields may be quoted; such fields have line breaks.
+    line: int = 0  # The number of lines before the first row.
+    offset: int = 0  # Of the first row; 0 is behind a byte order mark, too.
+    # Returns the fault of the fields of a row without a line break, or "".
+    judge_end: Callable[[list[bytes]], str] | None = None
 
 
 class Block(NamedTuple):
-    """Rows of a file as they are.
-
-    Attributes:
-      text: the rows.
-      ends: int64 [n], the end of each row in the text.
-      lines: int64 [n], the number of each row's first line.
-      offset: the number of uncompressed bytes before the text.
-    """
+    """Rows of a file as they are."""
 
     text: bytes
-    ends: Array
-    lines: Array
-    offset: int
+    ends: Array  # int64 [n], the end of each row in the text.
+    lines: Array  # int64 [n], the number of each row's first line.
+    offset: int  # Of the text in the file.
 
     def rows(self) -> list[bytes]:
         """Returns the rows, with their line breaks."""
@@ -95,35 +78,28 @@ class Block(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The columns of a block's good rows, and the faults of its bad rows.
+    """The columns of a block's good rows, and the faults of its bad rows."""
 
-    Attributes:
-      columns: arrays [n] of the columns' dtypes, or Lists; strings are bytes.
-      lines: int64 [n], the number of each row's first line.
-      ends: int64 [n], the offset after each row, in uncompressed bytes.
-      faults: the faults of the other rows, in order.
-    """
-
-    columns: dict[str, Any]
-    lines: Array
-    ends: Array
-    faults: list[DataError]
+    columns: dict[str, Any]  # Arrays [n] or Lists; strings are bytes.
+    lines: Array  # int64 [n], the number of each row's first line.
+    ends: Array  # int64 [n], the offset after each row.
+    faults: list[DataError]  # In the order of the rows.
 
 
 def find_files(files: Files) -> list[str]:
     """Returns the files that match paths and globs, sorted within each.
 
     A path that exists is that file, also where it has "*", "?" or "[".
-
-    Raises:
-      DataError: no file matches, or a directory does.
-      UnsupportedError: a scheme needs tensorflow-io, which is not there.
     """
     patterns = [files] if isinstance(files, str | os.PathLike) else files
     paths: list[str] = []
     for pattern in [os.fspath(one) for one in patterns]:
         if "://" in pattern:
-            found = _find_remote(pattern)
+            try:
+                found = sorted(tf.io.gfile.glob(pattern))
+            except tf.errors.UnimplementedError:
+                optional("tensorflow_io", repr(pattern))  # It registers more.
+                found = sorted(tf.io.gfile.glob(pattern))
         elif pattern and pathlib.Path(pattern).exists():
             found = [pattern]
         else:
@@ -133,31 +109,22 @@ def find_files(files: Files) -> list[str]:
             what = "matches no file" if is_glob else "does not exist"
             raise DataError(what, path=pattern or "''")
         for path in filter(os.path.isdir, found):
-            raise DataError(
-                f"a directory; '{path}/*' names its files", path=path
-            )
+            what = f"a directory; '{path}/*' names its files"
+            raise DataError(what, path=path)
         paths += found
     if not paths:
         raise ArgumentError("`files` names no file.")
     return paths
 
 
-def _find_remote(pattern: str) -> list[str]:
-    try:
-        return sorted(tf.io.gfile.glob(pattern))
-    except tf.errors.UnimplementedError:
-        optional("tensorflow_io", repr(pattern))  # It registers file systems.
-        return sorted(tf.io.gfile.glob(pattern))
-
-
 @contextlib.contextmanager
-def naming(path: str, what: str) -> Iterator[None]:
+def naming(path: str, what: str, line: int | None = None) -> Iterator[None]:
     """Raises any error as a DataError: libraries have errors of their own."""
     try:
         yield
     except Exception as error:
         said = getattr(error, "message", error)
-        raise DataError(f"{what}: {said}", path=path) from error
+        raise DataError(f"{what}: {said}", path=path, line=line) from error
 
 
 def check_names(
@@ -179,54 +146,39 @@ def check_names(
 
 def read_header(
     path: str, delimiters: Sequence[str], quoted: str = ""
-) -> tuple[list[str], Layout]:
-    """Returns the fields of the first row, and the layout of the rows after it.
+) -> Layout:
+    """Returns the layout of the rows after the first, whose fields are names.
 
-    Args:
-      path: the path of the file.
-      delimiters: separators of fields, of which the most frequent one counts.
-      quoted: the separators with which fields may be quoted.
-
-    Raises:
-      DataError: the file cannot be read, is empty, or its first row has quotes
-        out of place.
+    The most frequent one of `delimiters` is the file's; with those in `quoted`,
+    fields may be quoted.
     """
-    for block in read_blocks(Layout(path, (), "", False)):
-        counts = {one: block.text.count(one.encode()) for one in delimiters}
-        break
-    else:
+    block = next(read_blocks(Layout(path, (), "", False)), None)
+    if block is None:
         raise DataError("an empty file", path=path)
-    delimiter = max(counts, key=counts.__getitem__)
+    count = block.text.count
+    delimiter = max(delimiters, key=lambda one: count(one.encode()))
     is_quoted = delimiter in quoted
-    head = next(read_blocks(Layout(path, (), delimiter, is_quoted)))
-    row = head.rows()[0]
+    block = next(read_blocks(Layout(path, (), delimiter, is_quoted)))
+    row = block.rows()[0]
     text = row.decode(errors="surrogateescape").rstrip("\r\n")
     names = text.split(delimiter)
     if is_quoted and '"' in text:
-        try:
+        with naming(path, "the header cannot be read", 1):
             names = next(csv.reader([text], delimiter=delimiter, strict=True))
-        except csv.Error as error:
-            what = f"the header cannot be read: {error}"
-            raise DataError(what, path=path, line=1) from None
-    line, offset = row.count(b"\n"), head.offset + len(row)
-    return names, Layout(path, tuple(names), delimiter, is_quoted, line, offset)
+    line, offset = row.count(b"\n"), block.offset + len(row)
+    return Layout(path, tuple(names), delimiter, is_quoted, line, offset)
 
 
-def read_blocks(
-    layout: Layout, line: int = 0, offset: int = 0
-) -> Iterator[Block]:
-    """Yields the rows after `line` lines, at `offset` uncompressed bytes.
-
-    Empty lines at the end of the file are left out.
+def read_blocks(layout: Layout) -> Iterator[Block]:
+    """Yields the rows; empty lines at the end of the file are left out.
 
     Raises:
       DataError: the file cannot be read, or is damaged: the whole lines before
         the damage come first.
     """
-    line, offset = max((line, offset), (layout.line, layout.offset))
-    file = _open(layout.path, offset)
+    file = _open(layout.path, layout.offset)
     read = getattr(file, "read1", file.read)
-    offset = file.tell()
+    line, offset = layout.line, file.tell()
     text, is_end = b"", False
     fault: Exception | None = None
     while not is_end:
@@ -236,10 +188,14 @@ def read_blocks(
             while len(text) < size and not is_end:
                 piece = read(size - len(text))
                 text, is_end = text + piece, not piece
-        except _READ_ERRORS as error:
+        except Exception as error:
             fault, is_end = error, True
-        ends: Array
-        ends, breaks = _row_ends(text, layout.is_quoted)
+        data = np.frombuffer(text, np.uint8)
+        breaks: Array = np.flatnonzero(data == ord("\n")) + 1
+        ends = breaks
+        if layout.is_quoted and b'"' in text:
+            is_inside = np.logical_xor.accumulate(data == ord('"'))
+            ends = breaks[~is_inside[breaks - 1]]
         rest = len(text) - (ends[-1] if len(ends) else 0)
         if rest >= _MOST_BYTES:
             what = "a row without an end; its quotes may not be closed"
@@ -260,15 +216,21 @@ def read_blocks(
         raise DataError(what, path=layout.path, line=line + 1) from fault
 
 
-def _row_ends(text: bytes, is_quoted: bool) -> tuple[Array, Array]:
-    """Returns the ends of whole rows, and those of lines."""
-    data = np.frombuffer(text, np.uint8)
-    breaks: Array = np.flatnonzero(data == ord("\n")) + 1
-    if not is_quoted or b'"' not in text:
-        return breaks, breaks
-    is_inside = np.logical_xor.accumulate(data == ord('"'))
-    ends: Array = breaks[~is_inside[breaks - 1]]
-    return ends, breaks
+def read(layout: Layout, kinds: Mapping[str, Kind]) -> Iterator[Rows]:
+    """Yields the requested columns of the rows that `read_blocks` yields."""
+    return (read_rows(block, layout, kinds) for block in read_blocks(layout))
+
+
+def sift(
+    parts: Iterable[Rows], skipped: SkippedLines | None = None
+) -> Iterator[Rows]:
+    """Yields the parts; raises the first fault of their rows, or counts all."""
+    for part in parts:
+        for fault in part.faults:
+            if skipped is None:
+                raise fault
+            skipped.add(fault)
+        yield part
 
 
 def read_rows(block: Block, layout: Layout, kinds: Mapping[str, Kind]) -> Rows:
@@ -282,7 +244,12 @@ def read_rows(block: Block, layout: Layout, kinds: Mapping[str, Kind]) -> Rows:
         text = b"".join(rows[row] for row in kept)
 
     def refuse(row: Any) -> str:
-        faults[int(kept[row.number - 1])] = _wrong_width(row, layout)
+        few = "few" if row.actual_columns < row.expected_columns else "many"
+        faults[int(kept[row.number - 1])] = (
+            f"too {few} fields: {row.actual_columns}; a row has "
+            f"{row.expected_columns}, separated by {layout.delimiter!r}: "
+            + ", ".join([*layout.names[:6], "..."][: len(layout.names)])
+        )
         return "skip"
 
     table = _read(text, layout, kinds, refuse)
@@ -321,16 +288,17 @@ def check_size(path: str, size: int) -> None:
         raise ValueError(f"of {file.tell()} bytes, {size} are of records")
 
 
-def _open(path: str, offset: int = 0) -> Any:
-    """Opens a file, decompressed where its first bytes are gzip's.
+def is_gzipped(path: str) -> bool:
+    """Returns whether a file's first bytes are gzip's."""
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return bool(file.read(2) == b"\x1f\x8b")
 
-    Offset 0 is that after a byte order mark.
-    """
+
+def _open(path: str, offset: int = 0) -> Any:
+    """Opens a file, decompressed where it is gzipped, at a layout's offset."""
     with naming(path, "cannot be read"):
         raw = tf.io.gfile.GFile(path, "rb")
-        is_gzipped = raw.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-        raw.seek(0)
-        file = gzip.GzipFile(fileobj=raw) if is_gzipped else raw
+        file = gzip.GzipFile(fileobj=raw) if is_gzipped(path) else raw
         start = len(_BOM) if file.read(len(_BOM)) == _BOM else 0
         file.seek(offset or start)
         return file
@@ -339,6 +307,10 @@ def _open(path: str, offset: int = 0) -> Any:
 def _broken_rows(block: Block, layout: Layout) -> dict[int, str]:
     """Returns the faults of rows that pyarrow would bend or pass over."""
     text, faults = block.text, dict[int, str]()
+    if layout.judge_end and not text.endswith(b"\n"):
+        last = text.rpartition(b"\n")[2]
+        cut = layout.judge_end(last.split(layout.delimiter.encode()))
+        faults.update({len(block.ends) - 1: cut} if cut else {})
     has_empty = text.startswith(b"\n") or b"\n\n" in text
     if not has_empty and b"\r" not in text and b'"' not in text:
         return faults
@@ -359,15 +331,6 @@ def _broken_rows(block: Block, layout: Layout) -> dict[int, str]:
     return faults
 
 
-def _wrong_width(row: Any, layout: Layout) -> str:
-    few = "few" if row.actual_columns < row.expected_columns else "many"
-    return (
-        f"too {few} fields: {row.actual_columns}; a row has "
-        f"{row.expected_columns}, separated by {layout.delimiter!r}: "
-        + ", ".join([*layout.names[:6], "..."][: len(layout.names)])
-    )
-
-
 def _read(
     text: bytes,
     layout: Layout,
@@ -377,10 +340,7 @@ def _read(
     """Returns texts, null where empty; rows of other widths are refused."""
     pa: Any = importlib.import_module("pyarrow")
     reader: Any = importlib.import_module("pyarrow.csv")
-    types = {
-        name: pa.binary() if kind.dtype == "string" else pa.string()
-        for name, kind in kinds.items()
-    }
+    types = dict.fromkeys(kinds, pa.binary())
     if not text:
         return pa.schema(types).empty_table()
     delimiter = layout.delimiter
@@ -389,13 +349,12 @@ def _read(
         text = text.replace(delimiter.encode(), other.encode())
         delimiter = other
     is_quoted = layout.is_quoted and b'"' in text
+    size = len(text) + 1
     # Threads, and Arrow's own pool, keep tens of megabytes.
     return reader.read_csv(
         pa.BufferReader(text),
         reader.ReadOptions(
-            column_names=layout.names,
-            block_size=len(text) + 1,
-            use_threads=False,
+            column_names=layout.names, block_size=size, use_threads=False
         ),
         reader.ParseOptions(
             delimiter=delimiter,
@@ -405,7 +364,6 @@ def _read(
             invalid_row_handler=refuse,
         ),
         reader.ConvertOptions(
-            check_utf8=False,
             column_types=types,
             null_values=[""],
             strings_can_be_null=True,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import re
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,7 +18,6 @@ import tensorflow as tf
 from tfembed.data import columns as arrays
 from tfembed.data import tables
 from tfembed.data.columns import Kind, Lists
-from tfembed.data.tables import Files
 from tfembed.errors import ArgumentError, DataError
 from tfembed.optional_packages import optional
 
@@ -26,13 +25,6 @@ __all__ = ["Bag", "csv", "parquet", "tfrecord"]
 
 _DTYPES = (tf.int32, tf.int64, tf.float32, tf.float64, tf.string)
 _PARQUET_ROWS = 1 << 12
-# Types of Arrow, as their names begin.
-_FORMS = {
-    "number": "u?int|halffloat|float|double|bool|decimal",
-    "text": "(large_)?(string|binary)|fixed_size_binary",
-    "list": "(large_|fixed_size_)?list(_view)?<",
-    "null": "null",
-}
 _RECORDS = 1024  # They are parsed at once.
 
 
@@ -54,7 +46,7 @@ Columns = Mapping[str, Bag | Any]
 
 
 def csv(
-    files: Files,
+    files: tables.Files,
     columns: Columns,
     batch_size: int,
     *,
@@ -100,28 +92,23 @@ def csv(
     kinds = _kinds(columns, label)
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         raise ArgumentError(
-            f"`delimiter` is one character, such as ',' or '\\t'; got "
-            f"{delimiter!r}."
+            f"`delimiter` is one character, such as ',' or '\\t'; got {delimiter!r}."
         )
-    headers = [tables.read_header(path, delimiter, delimiter) for path in paths]
-    for names, layout in headers:
-        tables.check_names(names, kinds, layout.path, 1)
+    layouts = [tables.read_header(path, delimiter, delimiter) for path in paths]
+    for layout in layouts:
+        tables.check_names(layout.names, kinds, layout.path, 1)
 
-    def chunks() -> Iterator[dict[str, Any]]:
-        for _, layout in headers:
-            for block in tables.read_blocks(layout):
-                rows = tables.read_rows(block, layout, kinds)
-                if rows.faults:
-                    raise rows.faults[0]
-                yield rows.columns
+    def read(layout: tables.Layout) -> Iterator[dict[str, Any]]:
+        for rows in tables.sift(tables.read(layout, kinds)):
+            yield rows.columns
 
     return arrays.batches(
-        chunks, arrays.specs(kinds), batch_size, label, epochs, shuffle, seed
+        read, layouts, kinds, batch_size, label, epochs, shuffle, seed
     )
 
 
 def parquet(
-    files: Files,
+    files: tables.Files,
     columns: Columns,
     batch_size: int,
     *,
@@ -141,7 +128,7 @@ def parquet(
       DataError: a file does not exist, is not a Parquet file, lacks a column,
         or has one of another type: dates, times and structs are none.
     """
-    optional("pyarrow", "`tfembed.data.parquet`")
+    pa = optional("pyarrow", "`tfembed.data.parquet`")
     paths = tables.find_files(files)
     kinds = _kinds(columns, label)
     for path in paths:
@@ -149,19 +136,18 @@ def parquet(
             schema = file.schema_arrow
         tables.check_names(schema.names, kinds, path, None)
         for name, kind in kinds.items():
-            _check_type(path, name, schema.field(name).type, kind)
+            given = schema.field(name).type
+            with tables.naming(path, f"column {name!r} is of {given}"):
+                arrays.from_arrow(pa.nulls(0, given), kind)
 
-    def chunks() -> Iterator[dict[str, Any]]:
-        for path in paths:
-            yield from _parquet_chunks(path, kinds)
-
+    read = functools.partial(_parquet_chunks, kinds)
     return arrays.batches(
-        chunks, arrays.specs(kinds), batch_size, label, epochs, shuffle, seed
+        read, paths, kinds, batch_size, label, epochs, shuffle, seed
     )
 
 
 def tfrecord(
-    files: Files,
+    files: tables.Files,
     columns: Columns,
     batch_size: int,
     *,
@@ -190,28 +176,25 @@ def tfrecord(
         raise ArgumentError(
             f"`compression` is '', 'GZIP' or 'ZLIB'; got {compression!r}."
         )
-    read = functools.partial(_records, compression=compression.upper())
-    missing = set(kinds)
-    count = 0
-    for _, chunk in (pair for path in paths for pair in read(path, kinds)):
-        count += 1
+    records = functools.partial(_records, kinds, compression.upper())
+    missing, chunk = set(kinds), None
+    for _, chunk in itertools.chain.from_iterable(map(records, paths)):
         missing -= {name for name in missing if chunk[name].lengths.any()}
         if not missing:
             break
-    if missing and count:
+    if missing and chunk is not None:
         raise DataError(
             f"no record has {', '.join(map(repr, sorted(missing)))}; an Example "
             "has features of the columns' names",
-            path=paths[0] if len(paths) == 1 else ", ".join(paths[:3]),
+            path=", ".join(paths[:3]),
         )
 
-    def chunks() -> Iterator[dict[str, Any]]:
-        for path in paths:
-            for first, chunk in read(path, kinds):
-                yield arrays.fit(chunk, kinds, path, "record", first)
+    def read(path: str) -> Iterator[dict[str, Any]]:
+        for first, chunk in records(path):
+            yield arrays.fit(chunk, kinds, path, "record", first)
 
     return arrays.batches(
-        chunks, arrays.specs(kinds), batch_size, label, epochs, shuffle, seed
+        read, paths, kinds, batch_size, label, epochs, shuffle, seed
     )
 
 
@@ -252,7 +235,7 @@ def _parquet_file(path: str) -> Any:
 
 
 def _parquet_chunks(
-    path: str, kinds: Mapping[str, Kind]
+    kinds: Mapping[str, Kind], path: str
 ) -> Iterator[dict[str, Any]]:
     row = 1
     with _parquet_file(path) as file:
@@ -272,41 +255,15 @@ def _parquet_chunks(
             row += batch.num_rows
 
 
-def _check_type(path: str, name: str, given: Any, kind: Kind) -> None:
-    """Refuses a column whose type is not what is requested."""
-    form, is_bag = _form(given), kind.separator is not None
-    wanted = "text" if kind.dtype == "string" else "number"
-    if form == "list" and is_bag:
-        form = _form(getattr(given, "storage_type", given).value_type)
-    elif form == "list" or (is_bag and form != "null"):
-        wanted = "it is not a Bag" if is_bag else "name it as a Bag"
-    if form not in ("null", wanted):
-        if wanted in ("text", "number"):
-            wanted = f"{kind.dtype} is requested; numbers, texts and lists of them are read"
-        raise DataError(f"column {name!r} is of {given}: {wanted}", path=path)
-
-
-def _form(given: Any) -> str:
-    """Returns "number", "text", "list" or "null"; "" for other types."""
-    given = getattr(given, "storage_type", given)
-    if str(given).startswith("dictionary<"):
-        given = given.value_type
-    found = (f for f, names in _FORMS.items() if re.match(names, str(given)))
-    return next(found, "")
-
-
 def _records(
-    path: str, kinds: Mapping[str, Kind], compression: str
+    kinds: Mapping[str, Kind], compression: str, path: str
 ) -> Iterator[tuple[int, dict[str, Lists]]]:
     """Yields the number of a first record, and the records' features."""
-    stored = {
-        name: {"int32": "int64", "float64": "float32"}.get(d.dtype, d.dtype)
-        for name, d in kinds.items()
-    }
-    features = {
-        name: tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
-        for name, dtype in stored.items()
-    }
+    stored = {"int32": "int64", "float64": "float32"}
+    features = {}
+    for name, kind in kinds.items():
+        dtype = stored.get(kind.dtype, kind.dtype)
+        features[name] = tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
     compression = compression or _compression(path)
     first, size = 1, 0
     records = iter(tf.data.TFRecordDataset(path, compression).batch(_RECORDS))
@@ -323,11 +280,13 @@ def _records(
                 with tables.naming(path, f"record {number}"):
                     tf.io.parse_example(record[tf.newaxis], features)
             raise
-        chunk = {
-            name: Lists(value.values.numpy(), value.row_lengths().numpy())
-            for name, value in parsed.items()
-        }
-        yield first, chunk
+        yield (
+            first,
+            {
+                name: Lists(value.values.numpy(), value.row_lengths().numpy())
+                for name, value in parsed.items()
+            },
+        )
         first += len(batch)
         lengths = tf.cast(tf.strings.length(batch), tf.int64)
         size += int(tf.reduce_sum(lengths)) + 16 * len(batch)
@@ -339,11 +298,9 @@ def _records(
 
 def _compression(path: str) -> str:
     """Returns "GZIP" where a file begins as gzip does and as no record does."""
-    with tf.io.gfile.GFile(path, "rb") as file:
-        if file.read(2) != tables.GZIP_MAGIC:
-            return ""
-    try:
-        next(iter(tf.data.TFRecordDataset(path)), None)
-    except tf.errors.OpError:
-        return "GZIP"
+    if tables.is_gzipped(path):
+        try:
+            next(iter(tf.data.TFRecordDataset(path)), None)
+        except tf.errors.OpError:
+            return "GZIP"
     return ""
