@@ -53,6 +53,25 @@ absl::Status GetAttributes(OpKernelConstruction* construction, int count,
   return absl::OkStatus();
 }
 
+absl::Status GetDims(OpKernelConstruction* construction,
+                     std::vector<int64_t>* dims) {
+  int num_tables;
+  TF_RETURN_IF_ERROR(construction->GetAttr("T", &num_tables));
+  TF_RETURN_IF_ERROR(construction->GetAttr("dims", dims));
+  if (dims->size() != num_tables) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`dims` must have one entry for each of the ", num_tables,
+                     " tables; got ", dims->size(), "."));
+  }
+  for (int64_t dim : *dims) {
+    if (dim < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("`dims` must be positive; got ", dim, "."));
+    }
+  }
+  return absl::OkStatus();
+}
+
 FeatureKind ParseKind(const std::string& kind) {
   if (kind == "dense") return FeatureKind::kDense;
   return kind == "ragged" ? FeatureKind::kRagged : FeatureKind::kSparse;
@@ -217,8 +236,7 @@ bool PrunesByWeight(const FeatureSpec& spec, const FeatureTensors& tensors) {
 }  // namespace
 
 absl::Status GroupedSpec::Read(OpKernelConstruction* construction) {
-  int num_tables, num_features;
-  TF_RETURN_IF_ERROR(construction->GetAttr("T", &num_tables));
+  int num_features;
   TF_RETURN_IF_ERROR(construction->GetAttr("F", &num_features));
   std::vector<tensorflow::DataType> id_dtypes;
   TF_RETURN_IF_ERROR(construction->GetAttr("Tids", &id_dtypes));
@@ -227,18 +245,7 @@ absl::Status GroupedSpec::Read(OpKernelConstruction* construction) {
         absl::StrCat("`Tids` must have one entry for each of the ",
                      num_features, " features; got ", id_dtypes.size(), "."));
   }
-  TF_RETURN_IF_ERROR(construction->GetAttr("dims", &dims));
-  if (dims.size() != num_tables) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("`dims` must have one entry for each of the ", num_tables,
-                     " tables; got ", dims.size(), "."));
-  }
-  for (int64_t dim : dims) {
-    if (dim < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("`dims` must be positive; got ", dim, "."));
-    }
-  }
+  TF_RETURN_IF_ERROR(GetDims(construction, &dims));
   Attributes attributes;
   TF_RETURN_IF_ERROR(GetAttributes(construction, num_features, &attributes));
   for (int f = 0; f < num_features; ++f) {
@@ -251,8 +258,23 @@ absl::Status GroupedSpec::Read(OpKernelConstruction* construction) {
     feature.combiner = ParseCombiner(attributes.combiners[f]);
     feature.max_sequence_length = attributes.lengths[f];
     feature.validate = attributes.validate[f];
-    TF_RETURN_IF_ERROR(CheckFeature(feature, num_tables));
+    TF_RETURN_IF_ERROR(CheckFeature(feature, dims.size()));
     features.push_back(std::move(feature));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupedSpec::ReadRequests(OpKernelConstruction* construction) {
+  int num_requests;
+  TF_RETURN_IF_ERROR(construction->GetAttr("N", &num_requests));
+  TF_RETURN_IF_ERROR(GetDims(construction, &dims));
+  for (int r = 0; r < num_requests; ++r) {
+    for (size_t t = 0; t < dims.size(); ++t) {
+      FeatureSpec feature;
+      feature.name = absl::StrCat("request ", r, ", table ", t);
+      feature.table = static_cast<int>(t);
+      features.push_back(std::move(feature));
+    }
   }
   return absl::OkStatus();
 }

@@ -92,8 +92,14 @@ struct GroupedSpec {
   std::vector<int64_t> dims;  // One per table.
   std::vector<FeatureSpec> features;
 
+  using Reader =
+      absl::Status (GroupedSpec::*)(tensorflow::OpKernelConstruction*);
+
   // InvalidArgument where lists differ in length or values are not allowed.
   absl::Status Read(tensorflow::OpKernelConstruction* construction);
+
+  // The same for ops on N requests, each of which has rows of all T tables.
+  absl::Status ReadRequests(tensorflow::OpKernelConstruction* construction);
 
   // [batch_size, dim] or [batch_size, max_sequence_length, dim].
   absl::Status ActivationsShape(int feature, int64_t batch_size,

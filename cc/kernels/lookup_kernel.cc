@@ -99,9 +99,10 @@ class LockedSources {
 
 }  // namespace
 
-LookupKernel::LookupKernel(OpKernelConstruction* construction)
+LookupKernel::LookupKernel(OpKernelConstruction* construction,
+                           GroupedSpec::Reader read)
     : OpKernel(construction) {
-  OP_REQUIRES_OK(construction, spec_.Read(construction));
+  OP_REQUIRES_OK(construction, (spec_.*read)(construction));
 }
 
 absl::Status LookupKernel::LookUp(OpKernelContext* context,
@@ -110,20 +111,26 @@ absl::Status LookupKernel::LookUp(OpKernelContext* context,
   TF_RETURN_IF_ERROR(ReadFeatures(spec_, parts, &tensors));
   std::vector<PooledFeature> pooled(tensors.size());
   TF_RETURN_IF_ERROR(AllocateActivations(context, tensors, &pooled));
+  return Pool(context, &tensors, &pooled);
+}
+
+absl::Status LookupKernel::Pool(OpKernelContext* context,
+                                std::vector<FeatureTensors>* tensors,
+                                std::vector<PooledFeature>* pooled) const {
   TfExecutor executor(context);
   LockedSources sources;
-  TF_RETURN_IF_ERROR(sources.Open(context, spec_, &executor, &tensors));
-  for (int f = 0; f < tensors.size(); ++f) {
-    pooled[f].source = sources.source(spec_.features[f].table);
+  TF_RETURN_IF_ERROR(sources.Open(context, spec_, &executor, tensors));
+  for (size_t f = 0; f < tensors->size(); ++f) {
+    (*pooled)[f].source = sources.source(spec_.features[f].table);
   }
   const auto pool = [&](const std::vector<bool>& drops_negative) {
     std::vector<FeatureInput> features;
     TF_RETURN_IF_ERROR(
-        BuildFeatures(spec_, tensors, drops_negative, &executor, &features));
-    for (int f = 0; f < features.size(); ++f) {
-      pooled[f].bags = features[f].bags();
+        BuildFeatures(spec_, *tensors, drops_negative, &executor, &features));
+    for (size_t f = 0; f < features.size(); ++f) {
+      (*pooled)[f].bags = features[f].bags();
     }
-    return NameBadId(PooledLookup(pooled, &executor), spec_, features,
+    return NameBadId(PooledLookup(*pooled, &executor), spec_, features,
                      sources.num_rows());
   };
   if (!had_negative_.load(std::memory_order_relaxed)) {

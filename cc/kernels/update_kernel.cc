@@ -89,13 +89,15 @@ absl::Status NameTables(OpKernelContext* context,
 
 }  // namespace
 
-UpdateKernel::UpdateKernel(OpKernelConstruction* construction)
+UpdateKernel::UpdateKernel(OpKernelConstruction* construction,
+                           GroupedSpec::Reader read)
     : OpKernel(construction) {
-  OP_REQUIRES_OK(construction, Construct(construction));
+  OP_REQUIRES_OK(construction, Construct(construction, read));
 }
 
-absl::Status UpdateKernel::Construct(OpKernelConstruction* construction) {
-  TF_RETURN_IF_ERROR(spec_.Read(construction));
+absl::Status UpdateKernel::Construct(OpKernelConstruction* construction,
+                                     GroupedSpec::Reader read) {
+  TF_RETURN_IF_ERROR((spec_.*read)(construction));
   std::string lines;
   TF_RETURN_IF_ERROR(construction->GetAttr("rules", &lines));
   const std::vector<std::string> texts = absl::StrSplit(lines, '\n');
@@ -174,21 +176,27 @@ absl::Status UpdateKernel::ReadNormLimits(OpKernelConstruction* construction) {
 
 absl::Status UpdateKernel::Update(OpKernelContext* context,
                                   absl::Span<const FeatureParts> parts) const {
-  std::vector<TableUpdate> updates(spec_.dims.size());
-  TF_RETURN_IF_ERROR(NameTables(context, table_names_, &updates));
-  TF_RETURN_IF_ERROR(ReadLearningRates(context, &updates));
   std::vector<FeatureTensors> tensors;
   TF_RETURN_IF_ERROR(ReadFeatures(spec_, parts, &tensors));
   std::vector<const float*> gradients;
   TF_RETURN_IF_ERROR(ReadGradients(context, spec_, tensors, &gradients));
+  return Train(context, &tensors, gradients);
+}
+
+absl::Status UpdateKernel::Train(
+    OpKernelContext* context, std::vector<FeatureTensors>* tensors,
+    const std::vector<const float*>& gradients) const {
+  std::vector<TableUpdate> updates(spec_.dims.size());
+  TF_RETURN_IF_ERROR(NameTables(context, table_names_, &updates));
+  TF_RETURN_IF_ERROR(ReadLearningRates(context, &updates));
   Tensor* counts;
   TF_RETURN_IF_ERROR(context->allocate_output(
       0, TensorShape({static_cast<int64_t>(updates.size())}), &counts));
   TfExecutor executor(context);
   LockedSinks sinks;
-  absl::Status status = sinks.Open(context, spec_, rules_, &executor, &tensors);
+  absl::Status status = sinks.Open(context, spec_, rules_, &executor, tensors);
   if (status.ok()) {
-    status = Apply(tensors, gradients, &sinks, &executor, &updates);
+    status = Apply(*tensors, gradients, &sinks, &executor, &updates);
   }
   sinks.Close();
   TF_RETURN_IF_ERROR(status);

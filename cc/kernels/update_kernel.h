@@ -65,20 +65,28 @@ class LockedSinks {
 };
 
 // Trains all tables with the gradients of a batch's activations, wherever the
-// batch comes from: the op has `tables`, `slots`, `gradients` and
-// `learning_rates` among its inputs and `nonfinite_rows` for output.
+// batch comes from: the op has `tables`, `slots` and `learning_rates` among its
+// inputs and `nonfinite_rows` for output.
 class UpdateKernel : public tensorflow::OpKernel {
  public:
-  explicit UpdateKernel(tensorflow::OpKernelConstruction* construction);
+  explicit UpdateKernel(tensorflow::OpKernelConstruction* construction,
+                        GroupedSpec::Reader read = &GroupedSpec::Read);
 
  protected:
   const GroupedSpec& spec() const { return spec_; }
 
+  // For ops with an input `gradients`.
   absl::Status Update(tensorflow::OpKernelContext* context,
                       absl::Span<const FeatureParts> parts) const;
 
+  // Trains by gradients[f], those of feature f's activations.
+  absl::Status Train(tensorflow::OpKernelContext* context,
+                     std::vector<FeatureTensors>* tensors,
+                     const std::vector<const float*>& gradients) const;
+
  private:
-  absl::Status Construct(tensorflow::OpKernelConstruction* construction);
+  absl::Status Construct(tensorflow::OpKernelConstruction* construction,
+                         GroupedSpec::Reader read);
   absl::Status ReadTableNames(tensorflow::OpKernelConstruction* construction);
   absl::Status ReadNormLimits(tensorflow::OpKernelConstruction* construction);
   absl::Status Apply(absl::Span<const FeatureTensors> tensors,

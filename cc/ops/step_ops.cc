@@ -7,24 +7,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "cc/ops/feature_shapes.h"
 #include "cc/ops/signatures.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/platform/errors.h"
-
-// The attributes of ops on all features of a step: `dims` has one entry for
-// each table, all others one for each feature.
-#define TFEMBED_FEATURE_ATTRS                                  \
-  .Attr("T: int >= 1")                                         \
-      .Attr("F: int >= 1")                                     \
-      .Attr("Tids: list({int64, string}) >= 1")                \
-      .Attr("dims: list(int) >= 1")                            \
-      .Attr("kinds: list({'dense', 'ragged', 'sparse'}) >= 1") \
-      .Attr("table_ids: list(int) >= 1")                       \
-      .Attr("combiners: list({'sum', 'mean', 'sqrtn'}) >= 1")  \
-      .Attr("max_sequence_lengths: list(int) >= 1")            \
-      .Attr("validate: list(bool) >= 1")                       \
-      .Attr("feature_names: list(string) = []")
 
 namespace tfembed {
 namespace {
@@ -253,114 +240,21 @@ Does StepFinish of all queues, then GroupedUpdate with their batches: the featur
 of the first queue's batch, then the features of the next one's, and so on.
 )doc");
 
-// The features of a grouped op, as far as attributes and shapes tell.
-struct Features {
-  std::vector<std::string> kinds;
-  std::vector<int64_t> table_ids;
-  std::vector<int64_t> max_sequence_lengths;
-  std::vector<int64_t> dims;
-  std::vector<ShapeHandle> ids;
-  std::vector<ShapeHandle> rows;
-  ShapeHandle batch_sizes;
-};
-
-// Ranks of one feature's tensors.
-absl::Status CheckFeature(InferenceContext* context, const Features& features,
-                          int f) {
+// Reads the features of a grouped op on `tables`.
+absl::Status ReadGroupedShapes(InferenceContext* context,
+                               FeatureShapes* features) {
+  std::vector<ShapeHandle> tables;
+  TF_RETURN_IF_ERROR(context->input("tables", &tables));
   ShapeHandle unused;
-  TF_RETURN_IF_ERROR(context->WithRank(features.ids[f], 1, &unused));
-  const int rank = features.kinds[f] == "sparse" ? 2 : 1;
-  TF_RETURN_IF_ERROR(context->WithRank(features.rows[f], rank, &unused));
-  if (rank == 1) return absl::OkStatus();
-  DimensionHandle two;
-  return context->WithValue(context->Dim(features.rows[f], 1), 2, &two);
-}
-
-absl::Status ReadFeatures(InferenceContext* context, Features* features) {
-  TF_RETURN_IF_ERROR(context->GetAttr("kinds", &features->kinds));
-  TF_RETURN_IF_ERROR(context->GetAttr("table_ids", &features->table_ids));
-  TF_RETURN_IF_ERROR(context->GetAttr("max_sequence_lengths",
-                                      &features->max_sequence_lengths));
-  TF_RETURN_IF_ERROR(context->GetAttr("dims", &features->dims));
-  TF_RETURN_IF_ERROR(context->input("ids", &features->ids));
-  TF_RETURN_IF_ERROR(context->input("rows", &features->rows));
-  std::vector<ShapeHandle> inputs;
-  TF_RETURN_IF_ERROR(context->input("tables", &inputs));
-  ShapeHandle unused;
-  for (ShapeHandle table : inputs) {
+  for (ShapeHandle table : tables) {
     TF_RETURN_IF_ERROR(context->WithRank(table, 0, &unused));
   }
-  TF_RETURN_IF_ERROR(context->input("weights", &inputs));
-  for (ShapeHandle weights : inputs) {
-    TF_RETURN_IF_ERROR(context->WithRank(weights, 1, &unused));
-  }
-  const int count = features->ids.size();
-  if (features->rows.size() != count || features->kinds.size() != count ||
-      features->table_ids.size() != count ||
-      features->max_sequence_lengths.size() != count) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "`kinds`, `table_ids` and `max_sequence_lengths` must have one entry "
-        "for each of the ",
-        count, " features."));
-  }
-  for (int f = 0; f < count; ++f) {
-    TF_RETURN_IF_ERROR(CheckFeature(context, *features, f));
-    if (features->table_ids[f] < 0 ||
-        features->table_ids[f] >= features->dims.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "`table_ids` must be in [0, ", features->dims.size(), "); got ",
-          features->table_ids[f], " for feature ", f, "."));
-    }
-  }
-  for (const char* name : {"batch_sizes", "columns"}) {
-    TF_RETURN_IF_ERROR(context->input(name, &inputs));
-    TF_RETURN_IF_ERROR(context->WithRank(inputs[0], 1, &unused));
-    DimensionHandle dim;
-    TF_RETURN_IF_ERROR(
-        context->WithValue(context->Dim(unused, 0), count, &dim));
-  }
-  return absl::OkStatus();
-}
-
-// The batch size of a feature where its tensors' shapes tell it.
-DimensionHandle BatchSize(InferenceContext* context, const Features& features,
-                          int f) {
-  DimensionHandle size = context->UnknownDim();
-  if (features.kinds[f] == "dense") {
-    size = context->Dim(features.ids[f], 0);
-  } else if (features.kinds[f] == "ragged") {
-    const absl::Status status =
-        context->Subtract(context->Dim(features.rows[f], 0), 1, &size);
-    if (!status.ok()) return context->UnknownDim();
-  }
-  return size;
-}
-
-ShapeHandle ActivationsShape(InferenceContext* context,
-                             const Features& features, int f) {
-  const DimensionHandle batch = BatchSize(context, features, f);
-  const DimensionHandle dim =
-      context->MakeDim(features.dims[features.table_ids[f]]);
-  const int64_t length = features.max_sequence_lengths[f];
-  if (length == 0) return context->MakeShape({batch, dim});
-  return context->MakeShape({batch, context->MakeDim(length), dim});
-}
-
-absl::Status CheckGradients(InferenceContext* context,
-                            const Features& features) {
-  std::vector<ShapeHandle> gradients;
-  TF_RETURN_IF_ERROR(context->input("gradients", &gradients));
-  for (int f = 0; f < gradients.size(); ++f) {
-    ShapeHandle unused;
-    TF_RETURN_IF_ERROR(context->Merge(
-        gradients[f], ActivationsShape(context, features, f), &unused));
-  }
-  return absl::OkStatus();
+  return ReadFeatureShapes(context, features);
 }
 
 absl::Status GroupedLookupShape(InferenceContext* context) {
-  Features features;
-  TF_RETURN_IF_ERROR(ReadFeatures(context, &features));
+  FeatureShapes features;
+  TF_RETURN_IF_ERROR(ReadGroupedShapes(context, &features));
   for (int f = 0; f < features.ids.size(); ++f) {
     context->set_output(f, ActivationsShape(context, features, f));
   }
@@ -368,9 +262,9 @@ absl::Status GroupedLookupShape(InferenceContext* context) {
 }
 
 absl::Status GroupedGradientShape(InferenceContext* context) {
-  Features features;
-  TF_RETURN_IF_ERROR(ReadFeatures(context, &features));
-  TF_RETURN_IF_ERROR(CheckGradients(context, features));
+  FeatureShapes features;
+  TF_RETURN_IF_ERROR(ReadGroupedShapes(context, &features));
+  TF_RETURN_IF_ERROR(CheckGradientShapes(context, features));
   const int tables = features.dims.size();
   std::vector<tensorflow::DataType> distinct;
   TF_RETURN_IF_ERROR(context->GetAttr("Tdistinct", &distinct));
@@ -389,29 +283,14 @@ absl::Status GroupedGradientShape(InferenceContext* context) {
 }
 
 absl::Status GroupedUpdateShape(InferenceContext* context) {
-  Features features;
-  TF_RETURN_IF_ERROR(ReadFeatures(context, &features));
-  TF_RETURN_IF_ERROR(CheckGradients(context, features));
+  FeatureShapes features;
+  TF_RETURN_IF_ERROR(ReadGroupedShapes(context, &features));
+  TF_RETURN_IF_ERROR(CheckGradientShapes(context, features));
   const int64_t tables = features.dims.size();
-  std::vector<ShapeHandle> rates;
-  TF_RETURN_IF_ERROR(context->input("learning_rates", &rates));
-  ShapeHandle vector;
-  TF_RETURN_IF_ERROR(context->WithRank(rates[0], 1, &vector));
-  DimensionHandle unused;
-  TF_RETURN_IF_ERROR(
-      context->WithValue(context->Dim(vector, 0), tables, &unused));
+  TF_RETURN_IF_ERROR(CheckLearningRates(context, tables));
   context->set_output(0, context->Vector(tables));
   return absl::OkStatus();
 }
-
-// The features among the inputs of every grouped op, which has `tables: T *
-// resource` beside them.
-#define TFEMBED_FEATURE_INPUTS     \
-  .Input("ids: Tids")              \
-      .Input("rows: F * int64")    \
-      .Input("weights: F * float") \
-      .Input("batch_sizes: int64") \
-      .Input("columns: int64")
 
 REGISTER_OP("Tfembed>GroupedLookup")
     .Input("tables: T * resource") TFEMBED_FEATURE_INPUTS

@@ -16,7 +16,7 @@ from tfembed.ops import private as _private  # noqa: E402 - see above
 
 _private.leave_unconverted("tfembed")
 
-from tfembed.ops import exchange, step, table  # noqa: E402 - a missing library is explained first
+from tfembed.ops import exchange, request, step, table  # noqa: E402 - a missing library is explained first
 from tfembed.ops.combiners import combine  # noqa: E402
 from tfembed.ops.gradients import (  # noqa: E402
     check_forward_mode,
@@ -57,6 +57,7 @@ __all__ = [
     "on_host",
     "packed_slices",
     "record_access",
+    "request",
     "split_aligned",
     "stand_in_rows",
     "step",

@@ -152,7 +152,9 @@ def grouped_lookup(
             private.table_accessed(table)
             check_forward_mode([table.handle])
     return library.load().tfembed_grouped_lookup(
-        handles(tables), *_inputs(features), **_attrs(dims, features, plans)
+        handles(tables),
+        *feature_inputs(features),
+        **_attrs(dims, features, plans),
     )
 
 
@@ -199,7 +201,7 @@ def grouped_update(
         return library.load().tfembed_grouped_update(
             handles(tables),
             handles(slots),
-            *_inputs(features),
+            *feature_inputs(features),
             gradients,
             tf.stack(rates),
             rules="\n".join(rules),
@@ -248,7 +250,7 @@ def grouped_lookup_gradient(
     """
     result = library.load().tfembed_grouped_lookup_gradient(
         handles(tables),
-        *_inputs(features),
+        *feature_inputs(features),
         gradients,
         Tdistinct=id_dtypes(
             len(tables), [p.table for p in plans], [f.ids for f in features]
@@ -263,7 +265,8 @@ def handles(tables: Sequence[Any]) -> list[tf.Tensor]:
     return [getattr(table, "handle", table) for table in tables]
 
 
-def _inputs(features: Sequence[FeatureIds]) -> tuple[Any, ...]:
+def feature_inputs(features: Sequence[FeatureIds]) -> tuple[Any, ...]:
+    """Returns the inputs of an op on features, in its order."""
     return (
         [f.ids for f in features],
         [f.rows for f in features],
