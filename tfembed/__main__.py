@@ -110,6 +110,12 @@ def _add_export(commands: Any) -> None:
         help="the tags of the graph to convert, as serve or serve,gpu, where "
         "the SavedModel has several graphs",
     )
+    export.add_argument(
+        "--live",
+        action="store_true",
+        help="add the signature tfembed_update, which takes changed rows in "
+        "while the model serves",
+    )
     export.set_defaults(run=_export)
 
 
@@ -124,6 +130,7 @@ def _export(options: argparse.Namespace) -> int:
         most_error=options.most_error,
         check=options.check,
         tags=options.tags and options.tags.split(","),
+        live=options.live,
     )
     answer = dataclasses.asdict(report)
     sys.stdout.write(f"{as_json(answer) if options.json else report}\n")

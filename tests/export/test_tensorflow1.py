@@ -14,7 +14,7 @@ import tensorflow as tf
 import tfembed.dynamic_embedding as de
 from tfembed import errors
 from tfembed.__main__ import main
-from tfembed.export import to_stock
+from tfembed.export import Changes, changed, to_stock
 from tfembed.policies import CountAdmission
 
 v1 = tf.compat.v1
@@ -68,7 +68,7 @@ def stock(exported):
     target = exported.folder.parent / "stock"
     tags = "cpu,serve"
     assert not main(
-        ["export", str(exported.folder), str(target), "--tags", tags]
+        ["export", str(exported.folder), str(target), "--tags", tags, "--live"]
     )
     return target
 
@@ -98,6 +98,33 @@ def test_a_signature_of_a_graph_that_trains_is_refused(exported, tmp_path):
     ):
         to_stock(exported.folder, tmp_path / "stock", tags="train")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_session_takes_an_update_of_a_graph(stock):
+    rows = np.ones([2, 2], np.float32)
+    changes = Changes([_KEYS[0], 5], rows, gone=[_KEYS[1]])
+    update = changed({"table": changes}, since=stock)
+    outputs = []
+    with tf.Graph().as_default(), v1.Session() as session:
+        meta = v1.saved_model.load(session, ["serve", "cpu"], str(stock))
+        for name, given in (
+            ("serve", {"ids": [_KEYS[0], 5, _KEYS[1], _KEYS[2], 0]}),
+            ("tfembed_update", update),
+            ("serve", {"ids": [_KEYS[0], 5, _KEYS[1], _KEYS[2], 0]}),
+        ):
+            signature = meta.signature_def[name]
+            ((_, output),) = signature.outputs.items()
+            feeds = {signature.inputs[n].name: v for n, v in given.items()}
+            outputs.append(session.run(output.name, feeds))
+        (weight,) = v1.global_variables("weight")
+        kernel = session.run(weight)
+
+    before, num_keys, after = outputs
+    assert num_keys == 3
+    np.testing.assert_allclose(after[:2], rows @ kernel, rtol=1e-6)
+    # A key that is gone reads what a key that never came reads.
+    np.testing.assert_array_equal(after[2], before[4])
+    np.testing.assert_array_equal(after[3:], before[3:])
 
 
 def test_a_session_saves_a_stock_graph_as_its_files_are(stock, tmp_path):

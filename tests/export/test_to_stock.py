@@ -1,7 +1,7 @@
 """Exports of all front doors, by TensorFlow's ops alone, equal bit for bit.
 
-A process that cannot import tfembed loads each model in two ways: as Python
-does, and as servers do.
+A process that cannot import tfembed loads each model in three ways: as Python
+does, as a session does, and as servers do, by TensorFlow's C API.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tfembed import errors
 from tfembed.__main__ import main
 from tfembed.export import OutputReport, check, to_stock
 
-LOADERS = ("load", "session")
+LOADERS = ("load", "session", "c_api")
 
 _SERVE = """
     import pathlib, sys
@@ -39,6 +39,7 @@ _SERVE = """
     sys.meta_path.insert(0, NoTfembed())
     import numpy as np
     import tensorflow as tf
+    from export import c_api
 
     for folder in map(pathlib.Path, sys.argv[1:]):
         given = dict(np.load(folder / "inputs.npz", allow_pickle=True))
@@ -57,6 +58,11 @@ _SERVE = """
                 {signature.inputs[n].name: v for n, v in given.items()},
             )
         np.savez(folder / "session.npz", **found)
+        found = c_api.Model(path).run(
+            {n: t.name for n, t in signature.outputs.items()},
+            {signature.inputs[n].name: v for n, v in given.items()},
+        )
+        np.savez(folder / "c_api.npz", **found)
     assert not any(name.startswith("tfembed") for name in sys.modules)
 """
 

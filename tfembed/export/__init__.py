@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from tfembed.export.changes import Changes, changed
 from tfembed.export.check import OutputReport
 from tfembed.export.report import Report, TableReport
 from tfembed.export.stock_model import to_stock
 
-__all__ = ["OutputReport", "Report", "TableReport", "to_stock"]
+__all__ = [
+    "Changes",
+    "OutputReport",
+    "Report",
+    "TableReport",
+    "changed",
+    "to_stock",
+]

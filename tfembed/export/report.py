@@ -55,6 +55,7 @@ class Report:
       left_out: the functions without a form in TensorFlow's ops, by their
         paths, each with the reason.
       outputs: the outputs that `check` compared.
+      updated_by: the inputs of `tfembed_update`, of a live model.
     """
 
     source: str
@@ -64,6 +65,7 @@ class Report:
     tables: tuple[TableReport, ...]
     left_out: Mapping[str, str]
     outputs: tuple[OutputReport, ...] = ()
+    updated_by: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         rows = sum(table.num_rows for table in self.tables)
@@ -97,6 +99,10 @@ class Report:
             ).rstrip()
             for row in cells
         ]
+        if self.updated_by:
+            lines.append(
+                f"live: tfembed_update takes {', '.join(self.updated_by)}."
+            )
         lines += list(self._checks())
         lines += [f"left out: {p}: {why}." for p, why in self.left_out.items()]
         return "\n".join(lines)

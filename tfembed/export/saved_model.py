@@ -19,6 +19,7 @@ from tensorflow.core.protobuf import (
 )
 
 from tfembed import errors
+from tfembed.export.live import UPDATE
 
 __all__ = ["SavedModelGraph", "sealed_checkpoint_objects", "sealed_tensor"]
 
@@ -225,6 +226,70 @@ class SavedModelGraph:
         for name in [n for n in info.function_aliases if n in gone]:
             del info.function_aliases[name]
 
+    def add_update(self, inputs: Mapping[str, str], function: str) -> None:
+        """Adds the signature `UPDATE`.
+
+        Args:
+          inputs: the name of each table's input, by the name of its tensor.
+          function: the function of the signature, whose arguments and outputs
+            are in the order of the inputs' names.
+        """
+        names = sorted(inputs.values())
+        signature = self.meta.signature_def[UPDATE]
+        signature.method_name = "tensorflow/serving/predict"
+        for i, tensor in enumerate(sorted(inputs)):
+            given = signature.inputs[inputs[tensor]]
+            given.name = f"{UPDATE}_{i}:0"
+            given.dtype = _UINT8
+            given.tensor_shape.dim.add().size = -1
+        for i, name in enumerate(names):
+            output = signature.outputs[name]
+            output.name = f"{UPDATE}:{i}"
+            output.dtype = _INT64
+            output.tensor_shape.SetInParent()
+        signatures = [
+            child.node_id
+            for child in (
+                self._objects.nodes[0].children if self.has_objects else ()
+            )
+            if child.local_name == "signatures"
+        ]
+        for number in signatures:
+            child = self._objects.nodes[number].children.add()
+            child.local_name = UPDATE
+            child.node_id = len(self._objects.nodes)
+            bare = self._objects.nodes.add().bare_concrete_function
+            bare.concrete_function_name = function
+            bare.argument_keywords.extend(names)
+            described = self._objects.concrete_functions[function]
+            arguments = described.canonicalized_input_signature.tuple_value
+            arguments.values.add().tuple_value.SetInParent()
+            arguments.values.add().dict_value.SetInParent()
+            for name in names:
+                for fields, info in (
+                    (arguments.values[1].dict_value.fields, signature.inputs),
+                    (
+                        described.output_signature.dict_value.fields,
+                        signature.outputs,
+                    ),
+                ):
+                    spec = fields[name].tensor_spec_value
+                    spec.name = name
+                    spec.dtype = info[name].dtype
+                    spec.shape.CopyFrom(info[name].tensor_shape)
+
+    def update_inputs(self) -> dict[str, int]:
+        """Returns the inputs of `UPDATE`, each with the number of its table.
+
+        Tables are counted in the order of their tensors' names.
+        """
+        if UPDATE not in self.meta.signature_def:
+            return {}
+        return {
+            name: int(given.name.removeprefix(f"{UPDATE}_").split(":")[0])
+            for name, given in self.meta.signature_def[UPDATE].inputs.items()
+        }
+
     def seal_collections(
         self, variables: Mapping[str, tuple[str, str]]
     ) -> None:
@@ -292,7 +357,7 @@ def sealed_checkpoint_objects(text: bytes, tensors: Mapping[str, str]) -> bytes:
     return result
 
 
-_UINT8 = 4  # TensorFlow's number of the dtype.
+_UINT8, _INT64 = 4, 9  # TensorFlow's numbers of the dtypes.
 
 
 def _become_plain(node: Any) -> None:

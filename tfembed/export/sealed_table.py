@@ -9,6 +9,12 @@ Little endian; each section begins at a multiple of 64 bytes.
     rows     [places] by place, as `row_format`; whole rows and lines of 64 bytes
     checks   the CRC-32C of all before: see `_checks`
 
+An update of a live table has the keys that changed since the export, no notes,
+and in place of the checks
+
+    gone     uint8 [places]: 1 where the key has no row any more
+    sum      int64: `checksum` of all bytes before; up to a line
+
 A free place has the key of a row that lies elsewhere, so that no lookup finds
 it. A string is there as two fingerprints of 63 bits, one of them by a secret
 key; a table of n strings takes another string for one of its own with a
@@ -29,19 +35,30 @@ import numpy.typing as npt
 
 from tfembed import errors
 from tfembed.export.initial_rows import KINDS, InitialRows
-from tfembed.export.perfect_hash import PerfectHash, Words, mix
+from tfembed.export.perfect_hash import PILOT_FACTOR, PerfectHash, Words, mix
 from tfembed.export.row_format import NotStored, RowError, RowFormat
 from tfembed.saved.checksum import crc32c
 from tfembed.saved.formats.bundle import DTYPES
 from tfembed.saved.saved_table import SavedTable, table_name
 
-__all__ = ["SLICE_BYTES", "Layout", "SealedFile", "seal"]
+__all__ = [
+    "HEAD_BYTES",
+    "MAGIC",
+    "SLICE_BYTES",
+    "VERSION",
+    "Fingerprints",
+    "Layout",
+    "SealedFile",
+    "absent",
+    "checksum",
+    "seal",
+]
 
 _MAGIC_TEXT = b"tfsealed"
-_MAGIC = int.from_bytes(_MAGIC_TEXT, "little")
-_VERSION = 1
-_HEAD_BYTES = 128
-_LINE = 64
+MAGIC = int.from_bytes(_MAGIC_TEXT, "little")
+VERSION = 1
+HEAD_BYTES = 128
+LINE = 64
 # The bytes of the file that share a checksum.
 SLICE_BYTES = 16 << 20
 # The bytes of rows that are put in order at once.
@@ -65,9 +82,13 @@ class Layout:
       num_rows: the number of keys.
       rows: the form of the rows.
       key_words: the int64s of a key: 1, or 2 where keys are strings.
-      regions, buckets, places: as in `PerfectHash`.
-      notes: the bytes of the notes, which say more of the table.
-      secret: the key of the fingerprints; zeros where keys are integers.
+      regions, buckets, places: as in `PerfectHash`. In a graph that reads
+        them from the bytes they are int64 scalars.
+      notes: the bytes of the notes, which say more of the table; none of an
+        update.
+      secret: the key of the fingerprints. It tells live tables from each
+        other; zeros where keys are integers and the table is not live.
+      is_update: whether the bytes are an update of a live table.
     """
 
     num_rows: int
@@ -78,6 +99,7 @@ class Layout:
     places: int
     notes: bytes
     secret: tuple[int, int] = (0, 0)
+    is_update: bool = False
 
     @property
     def num_places(self) -> int:
@@ -87,7 +109,7 @@ class Layout:
     @property
     def at_pilots(self) -> int:
         """The first byte of the pilots."""
-        return _up(_HEAD_BYTES + len(self.notes))
+        return _up(HEAD_BYTES + len(self.notes))
 
     @property
     def at_keys(self) -> int:
@@ -103,17 +125,24 @@ class Layout:
     def row_section_bytes(self) -> int:
         """The bytes of the rows and of what fills their last line."""
         row_bytes = self.rows.row_bytes
-        whole = math.lcm(_LINE, row_bytes) if row_bytes else _LINE
+        whole = math.lcm(LINE, row_bytes) if row_bytes else LINE
         return _up(self.num_places * row_bytes, whole)
 
     @property
     def at_checks(self) -> int:
-        """The first byte of the checks."""
+        """The first byte of the checks, or of `gone` in an update."""
         return self.at_rows + self.row_section_bytes
+
+    @property
+    def at_sum(self) -> int:
+        """The first byte of an update's last line."""
+        return self.at_checks + _up(self.num_places)
 
     @property
     def num_bytes(self) -> int:
         """The bytes of the whole table."""
+        if self.is_update:
+            return self.at_sum + LINE
         num_slices = -(-self.at_checks // SLICE_BYTES)
         return self.at_checks + _up(4 * num_slices + 16)
 
@@ -121,8 +150,8 @@ class Layout:
         """Returns the numbers that the bytes begin with."""
         return np.array(
             [
-                _MAGIC,
-                _VERSION,
+                MAGIC,
+                VERSION,
                 self.num_rows,
                 self.rows.dim,
                 _NUMBERS[self.rows.dtype],
@@ -135,7 +164,7 @@ class Layout:
                 self.at_rows,
                 self.num_bytes,
                 *self.secret,
-                int(self.rows.has_steps),
+                self.rows.has_steps + 2 * self.is_update,
             ],
             "<i8",
         )
@@ -162,6 +191,8 @@ def seal(
     row_format: RowFormat,
     fingerprints: Fingerprints,
     missing: InitialRows,
+    *,
+    live: bool = False,
 ) -> SealedFile:
     """Writes a saved table to a file in the sealed form, from front to back.
 
@@ -176,6 +207,7 @@ def seal(
       row_format: the form of the rows.
       fingerprints: makes fingerprints of strings.
       missing: the rows of keys that are not there.
+      live: whether the table takes updates, by the secret that it draws.
 
     Returns:
       What was written.
@@ -185,7 +217,7 @@ def seal(
       tfembed.errors.ArgumentError: a row has no form in `row_format`.
     """
     try:
-        keys = _Keys(table, fingerprints)
+        keys = _Keys(table, fingerprints, live)
         found = PerfectHash.of(keys.hashes())
     except errors.ArgumentError as error:
         raise errors.CheckpointError(
@@ -254,22 +286,42 @@ def _checks(
     return np.frombuffer(begin + own + _MAGIC_TEXT, np.uint8)
 
 
+def checksum(octets: npt.NDArray[np.uint8]) -> int:
+    """Returns the sum of an update's words, each mixed with its number.
+
+    It is for servers, which have no CRC-32C among their ops.
+    """
+    words = octets.view("<u8")
+    total = np.uint64(0)
+    step = _WINDOW_BYTES // 8
+    for first in range(0, len(words), step):
+        some = words[first : first + step]
+        numbers = np.arange(first + 1, first + 1 + len(some), dtype=np.uint64)
+        terms = some + numbers * np.uint64(PILOT_FACTOR)
+        total += mix(terms.view(np.int64)).sum()
+    return int(total.view(np.int64))
+
+
 class _Keys:
     """The keys of a saved table as int64s, one or, of strings, two a key.
 
     Args:
       table: the table.
       fingerprints: makes fingerprints of strings.
+      live: whether integers have a secret, too.
 
     Attributes:
       words: the number of int64s of a key.
       secret: the key of the fingerprints, which `hashes` draws.
     """
 
-    def __init__(self, table: SavedTable, fingerprints: Fingerprints) -> None:
+    def __init__(
+        self, table: SavedTable, fingerprints: Fingerprints, live: bool
+    ) -> None:
         self._table = table
         self._fingerprints = fingerprints
         self._is_text = table.key_dtype == "string"
+        self._has_secret = self._is_text or live
         self.words = 2 if self._is_text else 1
         self.secret = (0, 0)
 
@@ -280,7 +332,7 @@ class _Keys:
           tfembed.errors.ArgumentError: a key is there several times.
         """
         for _ in range(3 if self._is_text else 1):
-            if self._is_text:
+            if self._has_secret:
                 self.secret = (secrets.randbits(62), secrets.randbits(62))
             hashes = np.empty(self._table.num_rows, np.uint64)
             for first, words in self.stream():
@@ -309,7 +361,7 @@ class _Keys:
         """
         column = self._table.columns["keys"]
         if not self._table.num_rows:
-            yield np.repeat(_absent(found), self.words, axis=1)
+            yield np.repeat(absent(found), self.words, axis=1)
             return
         first = self._as_words(column.take(np.zeros(1, np.int64)))
         for numbers in _windows(rows_at, 8 * self.words):
@@ -404,7 +456,7 @@ class _Slices:
         self.write(np.zeros(size - self._size, np.uint8))
 
 
-def _absent(found: PerfectHash) -> npt.NDArray[np.int64]:
+def absent(found: PerfectHash) -> npt.NDArray[np.int64]:
     """Returns for each place a key that lies at another one, [places, 1]."""
     candidates = np.arange(64, dtype=np.int64)
     at = found.places_of(candidates)
@@ -413,5 +465,5 @@ def _absent(found: PerfectHash) -> npt.NDArray[np.int64]:
     )
 
 
-def _up(size: int, unit: int = _LINE) -> int:
+def _up(size: int, unit: int = LINE) -> int:
     return -(-size // unit) * unit

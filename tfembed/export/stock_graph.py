@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.export.live import UPDATE, UPDATE_SPEC, update_function
 from tfembed.export.oldest_tensorflow import drop_hints, obstacle_of_node
 from tfembed.export.stock_lookup import Feature, StockTable, grouped_lookup
 from tfembed.export.table_origins import TableOrigins, functions_of
@@ -142,6 +143,38 @@ class StockGraph:
             if node.name in self._tensors:
                 _become_variable(node, self._tensors[node.name])
         self._hold_against_oldest()
+
+    def add_update(self, inputs: Mapping[str, str]) -> str:
+        """Adds what takes updates: a placeholder a table, and a call.
+
+        The placeholders are named `<UPDATE>_0` and so on, in the order of the
+        tensors' names; the call, `UPDATE`, has an output for each input.
+
+        Args:
+          inputs: the name of each table's input, by the name of its tensor.
+
+        Returns:
+          The name of the function that is called.
+        """
+        places = {}
+        for i, tensor in enumerate(sorted(inputs)):
+            node = self._graph.node.add()
+            places[tensor] = node.name = f"{UPDATE}_{i}"
+            node.op = "Placeholder"
+            node.attr["dtype"].type = UPDATE_SPEC.dtype.as_datatype_enum
+            node.attr["shape"].shape.CopyFrom(UPDATE_SPEC.shape.as_proto())
+        tensors = sorted(inputs, key=inputs.__getitem__)
+        function = self._function(
+            UPDATE,
+            update_function([self._tables[tensor] for tensor in tensors]),
+            [UPDATE_SPEC] * len(tensors),
+        )
+        call = self._graph.node.add()
+        call.name = UPDATE
+        call.input.extend(places[tensor] for tensor in tensors)
+        self._become_call(call, function)
+        self._hold_against_oldest()
+        return function
 
     def _hold_against_oldest(self) -> None:
         """Checks all nodes of the graph, those of functions made here too.

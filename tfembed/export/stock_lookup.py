@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tfembed.export.initial_rows import InitialRows
 from tfembed.export.perfect_hash import PILOT_FACTOR, SPREAD_FACTOR
-from tfembed.export.sealed_table import Layout
+from tfembed.export.sealed_table import HEAD_BYTES, Layout
 from tfembed.export.words import as_words, mix, shift, word, xor
 
 __all__ = [
@@ -54,6 +54,8 @@ class StockTable:
     Attributes:
       name: the table's name.
       tensor: the name of its variable in the checkpoint.
+      changes: the name of the variable with the last update, in the program
+        that serves; "" of a table that is not live.
       key_dtype: the dtype of the keys: int64, int32 or string.
       value_dtype: the dtype of the rows.
       layout: where the sections of its bytes lie; constants of the graph.
@@ -66,6 +68,7 @@ class StockTable:
     value_dtype: tf.DType
     layout: Layout
     missing: InitialRows
+    changes: str = ""
 
     def lookup(
         self, handle: tf.Tensor, keys: tf.Tensor
@@ -81,7 +84,11 @@ class StockTable:
         """
         sealed = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.uint8)
         flat = tf.reshape(keys, [-1])
-        rows, exists = self._find(sealed, flat)
+        wanted = self._wanted(flat)
+        at, exists = self._find(sealed, wanted, self.layout)
+        rows = self._rows(sealed, at, self.layout)
+        if self.changes:
+            rows, exists = self._newer(wanted, rows, exists)
         lost = tf.where(tf.logical_not(exists))
 
         def filled() -> tf.Tensor:
@@ -94,16 +101,72 @@ class StockTable:
         rows.set_shape(keys.shape.concatenate(dim))
         return rows, tf.reshape(exists, tf.shape(keys))
 
-    def _find(
-        self, sealed: tf.Tensor, keys: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns rows [n, dim], any where the key is not there; and exists."""
-        layout = self.layout
+    def changes_handle(self) -> tf.Tensor:
+        """Returns the variable with the last update, which may have no value.
+
+        Graphs find it by its name, so that no function needs it as an
+        argument.
+        """
+        return tf.raw_ops.VarHandleOp(
+            dtype=tf.uint8, shape=[None], shared_name=self.changes
+        )
+
+    def update_layout(self, update: tf.Tensor) -> Layout:
+        """Returns where the sections of an update lie: scalars of the graph."""
+        head = tf.bitcast(tf.reshape(update[:HEAD_BYTES], [-1, 8]), tf.int64)
+        num_rows, regions, buckets, places = (head[i] for i in (2, 6, 7, 8))
+        return dataclasses.replace(
+            self.layout,
+            num_rows=num_rows,
+            regions=regions,
+            buckets=buckets,
+            places=places,
+            notes=b"",
+            is_update=True,
+        )
+
+    def _newer(
+        self, wanted: tf.Tensor, rows: tf.Tensor, exists: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """Returns rows and `exists` as the last update has them."""
+        handle = self.changes_handle()
+
+        def updated() -> list[tf.Tensor]:
+            # Read once, so that a lookup sees an update whole or not at all.
+            update = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.uint8)
+            layout = self.update_layout(update)
+            at, found = self._find(update, wanted, layout)
+            hits = tf.where(found)
+            at = tf.gather_nd(at, hits)
+            gone = _section(
+                update, layout.at_checks, layout.num_places, tf.uint8
+            )
+            return [
+                tf.tensor_scatter_nd_update(
+                    rows, hits, self._rows(update, at, layout)
+                ),
+                tf.tensor_scatter_nd_update(
+                    exists, hits, tf.gather(gone, at) == 0
+                ),
+            ]
+
+        has_update = tf.raw_ops.VarIsInitializedOp(resource=handle)
+        newer: list[tf.Tensor] = tf.cond(
+            has_update, updated, lambda: [rows, exists]
+        )
+        return newer
+
+    def _wanted(self, keys: tf.Tensor) -> tf.Tensor:
+        """Returns keys [n] as int64 [n, key_words]."""
         if self.key_dtype == tf.string:
-            wanted = fingerprints(keys, layout.secret)
-        else:
-            wanted = tf.cast(keys, tf.int64)[:, None]
-        at = self._places(sealed, mix(as_words(wanted[:, 0])))
+            return fingerprints(keys, self.layout.secret)
+        return tf.cast(keys, tf.int64)[:, None]
+
+    def _find(
+        self, sealed: tf.Tensor, wanted: tf.Tensor, layout: Layout
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the place of each key [n], and which places have it [n]."""
+        at = _places(sealed, mix(as_words(wanted[:, 0])), layout)
         stored = _section(
             sealed,
             layout.at_keys,
@@ -112,12 +175,16 @@ class StockTable:
         )
         if layout.key_words == 2:
             stored = tf.reshape(stored, [-1, 2])
-            exists = tf.reduce_all(tf.gather(stored, at) == wanted, axis=1)
-        else:
-            exists = tf.gather(stored, at) == wanted[:, 0]
-        if not layout.rows.dim:
-            return tf.zeros([tf.size(keys), 0], self.value_dtype), exists
+            return at, tf.reduce_all(tf.gather(stored, at) == wanted, axis=1)
+        return at, tf.gather(stored, at) == wanted[:, 0]
+
+    def _rows(
+        self, sealed: tf.Tensor, at: tf.Tensor, layout: Layout
+    ) -> tf.Tensor:
+        """Returns the rows [n, dim] of places."""
         form = layout.rows
+        if not form.dim:
+            return tf.zeros([tf.size(at), 0], self.value_dtype)
         rows = _section(
             sealed,
             layout.at_rows,
@@ -125,25 +192,34 @@ class StockTable:
             tf.uint8 if form.has_steps else tf.as_dtype(form.dtype),
         )
         rows = tf.gather(tf.reshape(rows, [-1, form.row_elements]), at)
-        return form.decode(rows), exists
+        return form.decode(rows)
 
-    def _places(self, sealed: tf.Tensor, hashes: tf.Tensor) -> tf.Tensor:
-        """Returns the place of each hash: `PerfectHash.places_of`."""
-        layout = self.layout
-        buckets = layout.regions * layout.buckets
-        pilots = _section(sealed, layout.at_pilots, 2 * buckets, tf.uint16)
-        top = shift(hashes, 32)
-        bucket = tf.cast(shift(top * word(buckets), 32), tf.int64)
-        pilot = tf.cast(tf.gather(pilots, bucket), tf.uint64)
-        spread = xor(hashes, pilot * word(PILOT_FACTOR)) * word(SPREAD_FACTOR)
-        at = shift(spread, 32)
-        if layout.regions > 1:
-            bits = layout.regions.bit_length() - 1
-            region = tf.bitwise.bitwise_and(
-                top, word((1 << 32) - (1 << (32 - bits)))
+
+def _places(sealed: tf.Tensor, hashes: tf.Tensor, layout: Layout) -> tf.Tensor:
+    """Returns the place of each hash: `PerfectHash.places_of`."""
+    buckets = layout.regions * layout.buckets
+    pilots = _section(sealed, layout.at_pilots, 2 * buckets, tf.uint16)
+    top = shift(hashes, 32)
+    bucket = tf.cast(shift(top * word(buckets), 32), tf.int64)
+    pilot = tf.cast(tf.gather(pilots, bucket), tf.uint64)
+    spread = xor(hashes, pilot * word(PILOT_FACTOR)) * word(SPREAD_FACTOR)
+    at = shift(spread, 32)
+    # A graph learns the regions of an update from its bytes.
+    is_known = isinstance(layout.regions, int)
+    if not is_known or layout.regions > 1:
+        bits = (
+            word(layout.regions.bit_length() - 1)
+            if is_known
+            else tf.cast(
+                tf.raw_ops.PopulationCount(x=layout.regions - 1), tf.uint64
             )
-            at = tf.bitwise.bitwise_or(region, shift(at, bits))
-        return tf.cast(shift(at * word(layout.num_places), 32), tf.int64)
+        )
+        right = tf.bitwise.right_shift
+        region = tf.bitwise.bitwise_and(
+            top, word(1 << 32) - right(word(1 << 32), bits)
+        )
+        at = tf.bitwise.bitwise_or(region, right(at, bits))
+    return tf.cast(shift(at * word(layout.num_places), 32), tf.int64)
 
 
 def _section(

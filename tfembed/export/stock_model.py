@@ -20,6 +20,7 @@ from tfembed.export.check import (
     write_warm_up,
 )
 from tfembed.export.initial_rows import InitialRows
+from tfembed.export.live import input_names
 from tfembed.export.report import Report, TableReport
 from tfembed.export.row_format import FORMATS, RowFormat
 from tfembed.export.saved_model import SavedModelGraph, sealed_tensor
@@ -51,6 +52,7 @@ def to_stock(
     most_error: float | None = None,
     check: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     tags: str | Iterable[str] | None = None,
+    live: bool = False,
 ) -> Report:
     """Converts a SavedModel to one of TensorFlow's ops alone.
 
@@ -83,6 +85,8 @@ def to_stock(
         with inputs of these names are checked.
       tags: the tags of the graph to convert, where `source` has several, as
         "serve"; None: it has one.
+      live: whether the served model takes changed rows, by one more signature,
+        `tfembed_update`: `tfembed.export.changed` makes its inputs.
 
     Returns:
       The tables and what was left out; `print` it.
@@ -114,7 +118,7 @@ def to_stock(
     given = None if check is None else read_inputs(check)
     if tags is not None:
         tags = [tags] if isinstance(tags, str) else list(tags)
-    model = _Conversion(source, rows, tags)
+    model = _Conversion(source, rows, tags, live=live)
     inputs = {} if given is None else fitting(given, model.signature_inputs)
     outputs: tuple[OutputReport, ...] = ()
     parent.mkdir(parents=True, exist_ok=True)
@@ -142,6 +146,7 @@ def to_stock(
         tables=model.table_reports(),
         left_out=model.left_out,
         outputs=outputs,
+        updated_by=tuple(sorted(model.update_inputs.values())),
     )
 
 
@@ -167,8 +172,11 @@ class _Conversion:
       source: the folder.
       rows: the form of the tables' rows.
       tags: the tags of the graph; None: the only one.
+      live: whether the new model takes updates.
 
     Attributes:
+      update_inputs: the inputs of the signature that takes updates, by the
+        names of the tables' tensors; none of a model that is not live.
       left_out: the functions that the new model will not have, by their
         paths, each with the reason.
       signature_inputs: the inputs of each signature.
@@ -178,7 +186,12 @@ class _Conversion:
     """
 
     def __init__(
-        self, source: pathlib.Path, rows: str, tags: list[str] | None
+        self,
+        source: pathlib.Path,
+        rows: str,
+        tags: list[str] | None,
+        *,
+        live: bool,
     ) -> None:
         self._source = source
         self._model = SavedModelGraph(source, tags)
@@ -223,6 +236,18 @@ class _Conversion:
             for prefix, table in self._saved.items()
         }
         self._sealed: dict[str, SealedFile] = {}
+        tensors = sorted(map(sealed_tensor, self._saved)) if live else []
+        names = {
+            sealed_tensor(prefix): table_name(table.name)
+            for prefix, table in self._saved.items()
+        }
+        self.update_inputs = dict(
+            zip(
+                tensors,
+                input_names(names[tensor] for tensor in tensors),
+                strict=True,
+            )
+        )
 
     def write(self, folder: pathlib.Path) -> None:
         """Writes the new model into an empty folder."""
@@ -235,6 +260,7 @@ class _Conversion:
                 self._formats[prefix],
                 fingerprints_of,
                 self._missing[prefix],
+                live=bool(self.update_inputs),
             )
             variables.add_sealed(tensors[prefix], self._sealed[prefix])
         handles, columns = self._savers.seal(tensors, CONVERTED)
@@ -245,6 +271,9 @@ class _Conversion:
                 for prefix, tensor in tensors.items()
             }
         )
+        if self.update_inputs:
+            function = self._edit.add_update(self.update_inputs)
+            self._model.add_update(self.update_inputs, function)
         if self._model.has_objects:
             self._model.seal_objects(gone)
         else:
@@ -403,13 +432,18 @@ class _Conversion:
         return kept, left_out
 
     def _stock_table(self, prefix: str) -> StockTable:
-        saved = self._saved[prefix]
+        saved, tensor = self._saved[prefix], sealed_tensor(prefix)
+        layout = self._sealed[prefix].layout
+        changes = ""
+        if tensor in self.update_inputs:  # A name of this export alone.
+            changes = f"{tensor}/changes/{layout.secret[0]}"
         return StockTable(
-            name=saved.name,
-            tensor=sealed_tensor(prefix),
+            name=table_name(saved.name),
+            tensor=tensor,
+            changes=changes,
             key_dtype=tf.as_dtype(saved.key_dtype),
             value_dtype=tf.as_dtype(saved.dtype),
-            layout=self._sealed[prefix].layout,
+            layout=layout,
             missing=self._missing[prefix],
         )
 

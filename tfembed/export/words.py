@@ -11,8 +11,10 @@ __all__ = ["as_words", "hash_bytes", "mix", "shift", "word", "xor"]
 _STEP = 0x9E3779B97F4A7C15
 
 
-def word(number: int) -> tf.Tensor:
-    """Returns a number below 2^64 as a uint64 scalar."""
+def word(number: int | tf.Tensor) -> tf.Tensor:
+    """Returns a number below 2^64, or an int64 scalar, as a uint64 scalar."""
+    if tf.is_tensor(number):
+        return tf.cast(number, tf.uint64)
     return tf.constant(number, tf.uint64)
 
 
