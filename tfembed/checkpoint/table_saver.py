@@ -158,6 +158,7 @@ def _save_hash_tables(
 ) -> list[tf.Tensor]:
     tables = list(trackables.values())
     for table in tables:
+        _check_not_shared(table)
         check_one_device(table.handles, table.name)
     # TensorFlow traces this function for the restore and save of a SavedModel,
     # and then calls it once more to write the export.
@@ -240,6 +241,7 @@ def _restore_hash_tables(
     # A SavedModel is for serving: its restore op skips the optimizers' slots.
     left_out = private.exporting_saved_model() or _SLOTS_LEFT_OUT.get()
     for table in trackables.values():
+        _check_not_shared(table)
         check_one_device(table.handles, table.name)
     room = Room()
     sources = [
@@ -634,6 +636,21 @@ class TableSource:
                 write(handle, part_keys, part_beside)
 
         return deal
+
+
+def _check_not_shared(table: HashTable) -> None:
+    """Refuses a table of which this process has the rows of one worker."""
+    if table.workers is not None:
+        count, worker = table.workers.count, table.workers.index
+        raise errors.UnsupportedError(
+            f"Table '{table.name}' is shared by {count} workers of a "
+            "MultiWorkerMirroredStrategy, and a checkpoint of one of them would "
+            "lack the others' rows. Save by `save_to_file_system(folder, "
+            f"proc_size={count}, proc_rank={worker})` of the Variable on each "
+            "worker, and load by `load_from_file_system_with_restore_function`, "
+            "by any number of workers. Leave the Variable itself out of "
+            "checkpoints with checkpoint=False."
+        )
 
 
 def check_one_device(handles: Sequence[tf.Tensor], name: str) -> None:

@@ -231,6 +231,9 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
     # a graph; None in eager mode, where tfembed's own saver does.
     saveable: Any = None
 
+    # The `Workers` that share the table, each of which has rows of its own.
+    workers: Any = None
+
     def __init__(
         self,
         shards: list[TableShard],

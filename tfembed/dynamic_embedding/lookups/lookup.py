@@ -358,6 +358,7 @@ def _fusible(params: Any) -> bool:
     return (
         isinstance(params, Variable)
         and params.shard_num == 1
+        and params.workers is None
         and params.key_dtype in (tf.int64, tf.string)
         and params.value_dtype in _FUSED
         and params.dim > 0

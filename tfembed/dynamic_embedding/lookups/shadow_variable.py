@@ -166,7 +166,7 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
 
     def _fetch(self, ids: tf.Tensor, update: bool = False) -> tf.Tensor:
         del update  # A function's tensors must not be kept for the next call.
-        rows, exists = self.params.table.lookup(ids)
+        rows, exists = self.params.rows.lookup(ids)
         if self.params.bp_v2 and tf.executing_eagerly():
             self.exists.assign(exists)
         return rows

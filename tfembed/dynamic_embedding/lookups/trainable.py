@@ -496,7 +496,7 @@ class TrainableWrapper(GradientSource, tf.Variable):
     def _fetch(self, ids: tf.Tensor, update: bool = False) -> tf.Tensor:
         if not update and _is_of_here(self._fetched):
             return self._fetched
-        rows, exists = self.params.table.lookup(ids)
+        rows, exists = self.params.rows.lookup(ids)
         if self.params.bp_v2:
             self.exists = exists
         if keeps_tensors():
@@ -522,7 +522,7 @@ class TrainableWrapper(GradientSource, tf.Variable):
     def _catch_up(self) -> None:
         """Reads the rows again if a step has updated them."""
         if self._is_behind and tf.executing_eagerly():
-            rows, _ = self.params.table.lookup(self._keys())
+            rows, _ = self.params.rows.lookup(self._keys())
             self.assign(self.transform(rows))
 
     def _reset_ids(self, ids: Any) -> None:
@@ -595,10 +595,10 @@ def look_up(
         is_in_graph = not private.orders_by_itself()
         if return_trainable or (is_in_graph and has_variables(params)):
             wrapper = _wrapper_of(params, ids, name, max_norm)
-            rows = wrapper.stand_for(ids, *params.table.lookup(ids))
+            rows = wrapper.stand_for(ids, *params.rows.lookup(ids))
             return (rows, wrapper) if return_trainable else rows
         params.note_lookup(name)
-        rows, _ = params.table.lookup(ids)
+        rows, _ = params.rows.lookup(ids)
         return clip_rows(watch(rows, ids, params), max_norm, params)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.cluster.workers import Workers, workers
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
 from tfembed.dynamic_embedding.tensorflow1.graph_steps import (
     GraphOptions,
@@ -34,6 +35,11 @@ from tfembed.dynamic_embedding.training.table_update import (
     update_rows,
     update_tables,
 )
+from tfembed.dynamic_embedding.training.workers_step import (
+    check_clipping,
+    not_of_workers,
+    to_owners,
+)
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers.keras_family import options_without_rule
 from tfembed.foreign_optimizers.rules import FusedRule
@@ -57,7 +63,7 @@ __all__ = [
 ]
 
 
-def check_replicas(counter: tf.Variable, *, are_summed: bool) -> None:
+def check_replicas(counter: tf.Variable, *, are_summed: bool) -> Workers | None:
     """Refuses a step that replicas cannot take together.
 
     Args:
@@ -65,20 +71,28 @@ def check_replicas(counter: tf.Variable, *, are_summed: bool) -> None:
       are_summed: whether the caller says that each replica has summed
         gradients.
 
+    Returns:
+      The workers whose replicas take the step; None if all are of this process.
+
     Raises:
       tfembed.errors.UnsupportedError: several replicas of another strategy than
-        tf.distribute.MirroredStrategy, or with summed gradients.
+        tf.distribute.MirroredStrategy or MultiWorkerMirroredStrategy, or with
+        summed gradients.
       tfembed.errors.StateError: the step is not inside of strategy.run, or the
         optimizer was not made inside of strategy.scope.
     """
     strategy = tf.distribute.get_strategy()
     if strategy.num_replicas_in_sync == 1:
-        return
-    if not isinstance(strategy, tf.distribute.MirroredStrategy):
+        return None
+    group = workers()
+    if group is None and not isinstance(
+        strategy, tf.distribute.MirroredStrategy
+    ):
         raise errors.UnsupportedError(
             "DynamicEmbeddingOptimizer does not run under "
             f"{type(strategy).__name__} in this release; use the default "
-            "strategy, OneDeviceStrategy or MirroredStrategy."
+            "strategy, OneDeviceStrategy, MirroredStrategy, "
+            "MultiWorkerMirroredStrategy or ParameterServerStrategy."
         )
     if are_summed:
         raise errors.UnsupportedError(
@@ -98,6 +112,7 @@ def check_replicas(counter: tf.Variable, *, are_summed: bool) -> None:
             f"strategy.run: the strategy has {strategy.num_replicas_in_sync} "
             "replicas, each with gradients of its own."
         )
+    return group
 
 
 def check_worker() -> None:
@@ -155,11 +170,14 @@ def once(
 
 
 def _of_each(strategy: Any, part: Any) -> tuple[Any, ...]:
-    """Lists each replica's value; a tensor that all share may be one value."""
+    """Lists the value of each replica of this process.
+
+    A tensor that all share may be one value.
+    """
     found = strategy.experimental_local_results(part)
     if isinstance(part, tf.distribute.DistributedValues):
         return found
-    return found * strategy.num_replicas_in_sync
+    return found * len(strategy.extended.worker_devices)
 
 
 def attributes_of(holder: str) -> Callable[[Any, str], Any]:
@@ -365,7 +383,7 @@ class TableTrainer(tf.Module):
             gradients.
         """
         steps = self._steps_here()
-        check_replicas(self.nonfinite_rows, are_summed=are_summed)
+        group = check_replicas(self.nonfinite_rows, are_summed=are_summed)
         check_counter(global_step)
         sparse, dense = sort_gradients(
             grads_and_vars,
@@ -380,9 +398,17 @@ class TableTrainer(tf.Module):
             self.attach(params for _, params in sparse)
             checks = checks_at_run_time(sparse)
         checked = dense if self._nonfinite == "refuse" else []
-        finite = [check_finite(gradient) for gradient, _ in checked]
+        finite = []
+        if group is None:
+            finite = [check_finite(gradient) for gradient, _ in checked]
         with tf.control_dependencies([*checks, *finite]):
+            for _, params in sparse:
+                if params.workers is not group:
+                    raise not_of_workers(params, group)
             clipping = self._wrapped.clipping
+            if group is not None and sparse:
+                check_clipping(clipping)
+                sparse = to_owners(group, sparse, checked, self._nonfinite)
             if clipping is not None:
                 sparse, dense = clipping.apply(sparse, dense)
             return steps.take(
@@ -402,10 +428,15 @@ class TableTrainer(tf.Module):
           gradient: slices by key.
           params: the table, to which this optimizer is attached.
         """
-        check_replicas(self.nonfinite_rows, are_summed=False)
+        group = check_replicas(self.nonfinite_rows, are_summed=False)
         sparse = [table_gradient(gradient, params)]
+        if params.workers is not group:
+            raise not_of_workers(params, group)
         with tf.control_dependencies(checks_at_run_time(sparse)):
             clipping = self._wrapped.clipping
+            if group is not None:
+                check_clipping(clipping)
+                sparse = to_owners(group, sparse, [], self._nonfinite)
             if clipping is not None:
                 sparse, _ = clipping.apply(sparse, [])
             once(self._update_tables, sparse)
@@ -598,12 +629,13 @@ class TableOptimizer(TableTrainer):
             known when a function runs. Nothing is changed.
           tfembed.errors.UnsupportedError: dense variables with a description of
             tfembed.optimizers; several replicas of another strategy than
-            tf.distribute.MirroredStrategy, or with summed gradients; the branch
-            or loop of a graph.
+            tf.distribute.MirroredStrategy and MultiWorkerMirroredStrategy, or
+            with summed gradients; a limit of norms among several workers; the
+            branch or loop of a graph.
           tfembed.errors.StateError: several replicas, and the step is not
-            inside of strategy.run or the optimizer was made outside of
-            strategy.scope; or the optimizer was made outside of the step's
-            graph.
+            inside of strategy.run or the optimizer, or a table among several
+            workers, was made outside of strategy.scope; or the optimizer was
+            made outside of the step's graph.
         """
         return self.take_step(
             grads_and_vars,

@@ -40,6 +40,7 @@ from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.tables.arguments import table_dtypes
 from tfembed.tables.key_access import KeyAccess
 from tfembed.tables.sharded_table import not_in_savers
+from tfembed.tables.shared_rows import shared_rows
 
 __all__ = [
     "Variable",
@@ -66,6 +67,11 @@ class Variable(
     lookups on the tape, and `DynamicEmbeddingOptimizer` applies them, with
     repeated keys summed.
 
+    The workers of a MultiWorkerMirroredStrategy share a variable that they all
+    make in its scope: worker w has the rows of keys with floormod(key, workers)
+    == w. All of them must call lookups, `upsert`, `remove` and `contains`, each
+    with keys of its own. `size`, `export` and files are of this worker's rows.
+
     The constructor's signature is TensorFlow Recommenders Addons'.
 
     Args:
@@ -77,7 +83,8 @@ class Variable(
       devices: a device or a list of them, one shard each (`["/CPU:0"] * 3` is
         three shards). Default: one shard on the CPU; in the scope of a
         ParameterServerStrategy, and in a graph with a replica_device_setter,
-        one on each parameter server.
+        one on each parameter server; in the scope of a
+        MultiWorkerMirroredStrategy, a shard in each worker (below).
       partitioner: `partitioner(keys, shard_num)` returns the int32 shard of
         each key, in the keys' shape.
       shared_name: accepted for TFRA's sake; not used.
@@ -121,6 +128,7 @@ class Variable(
     dim: int
     shard_num: int
     _table: Any  # A HashTable, or a StringTable if rows are strings.
+    _rows: Any  # The table, or a SharedRows over it.
     _trainables: Any = None
 
     def __init__(
@@ -152,6 +160,7 @@ class Variable(
         check_kv_creator(kv_creator)
         arguments.check_partitioner(partitioner)
         self.dim = checks.integer(dim, "dim", least=0)
+        self._has_own_devices = devices is not None
         self.devices = arguments.device_list(devices)
         self.shard_num = len(self.devices)
         self.partition_fn = partitioner
@@ -199,7 +208,7 @@ class Variable(
             keys = arguments.key_tensor(keys, self)
             values = arguments.value_tensor(values, self)
             arguments.check_value_shape(keys, values, self.dim)
-            return self._table.upsert(keys, values)
+            return self._rows.upsert(keys, values)
 
     def accum(
         self,
@@ -236,7 +245,7 @@ class Variable(
             new = arguments.value_tensor(new_values, self)
             arguments.check_value_shape(keys, new, self.dim)
             checks.rows("old_values", keys, old, self.dim)
-            return self._table.accum(keys, new, exists, old)
+            return self._rows.accum(keys, new, exists, old)
 
     def lookup(
         self, keys: Any, return_exists: bool = False, name: str | None = None
@@ -260,7 +269,7 @@ class Variable(
         """
         with tf.name_scope(name or "lookup"):
             keys = arguments.key_tensor(keys, self)
-            values, exists = self._table.lookup(keys)
+            values, exists = self._rows.lookup(keys)
             return (values, exists) if return_exists else values
 
     def embedding_lookup(
@@ -291,7 +300,7 @@ class Variable(
         """
         with tf.name_scope(name or "remove"):
             keys = arguments.key_tensor(keys, self, errors.DtypeError)
-            return self._table.remove(keys)
+            return self._rows.remove(keys)
 
     def contains(self, keys: Any) -> tf.Tensor:
         """Says which of `keys`, of any shape, are there: bool, keys.shape.
@@ -601,7 +610,7 @@ class Variable(
 
     @property
     def _by_key(self) -> Any:
-        return self._table
+        return self._rows
 
     @property
     def dtype(self) -> tf.DType:
@@ -615,8 +624,20 @@ class Variable(
 
     @property
     def table(self) -> Any:
-        """The table: a `HashTable`, or a `StringTable` for rows of strings."""
+        """The table: a `HashTable`, or a `StringTable` for rows of strings.
+
+        Among the workers of a MultiWorkerMirroredStrategy it has the rows that
+        this worker owns.
+        """
         return self._table
+
+    @property
+    def rows(self) -> Any:
+        """The rows of all workers that share the variable; else `table`.
+
+        Every worker must do what is done with them.
+        """
+        return self._rows
 
     @property
     def tables(self) -> tuple[VariableShard, ...]:
@@ -717,6 +738,10 @@ class Variable(
                     **common,
                     **options,
                 )
+        self._rows = self._table
+        if not self._has_own_devices:
+            self._rows = shared_rows(self._table) or self._table
+        self.workers = self._table.workers
         note_variable(self)
         self.saveable = None  # The object that a Saver of tf.compat.v1 saves.
         if self.checkpoint:
