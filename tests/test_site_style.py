@@ -54,6 +54,22 @@ def test_wide_content_scrolls_in_its_frame_and_headers_are_not_forced_wide():
     assert frame == {"box-sizing": "border-box", "max-width": "100%"}
 
 
+def test_no_word_of_a_header_makes_a_table_wider_than_the_page():
+    """Many columns fit where long names can be broken, or are written upwards."""
+    upwards = _rules()[
+        ".md-typeset table:not([class]) tr:has(th:nth-child(8)) code"
+    ]
+    assert upwards["writing-mode"] == "sideways-lr"
+
+    for page in DOCS.rglob("*.md"):
+        header = r"(?m)^\|(.+)\|\n\|[-:| ]+\|$"
+        for names in re.findall(header, page.read_text()):
+            code = "" if names.count("|") >= 7 else r"\1"
+            text = re.sub(r"`([^`]*)`|\]\([^)]*\)", code, names)
+            longest = max(map(len, re.split(r"[\s|]|<wbr>", text)))
+            assert longest <= 20, (page, names)
+
+
 def test_tables_and_frames_in_notebooks_are_no_wider_than_their_place():
     shown = []
     for path in sorted((DOCS / "notebooks").glob("*.ipynb")):

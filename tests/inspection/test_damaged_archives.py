@@ -1,7 +1,7 @@
 """Damaged files of Keras, through every command: right, or one line and status 2.
 
-Archives are damaged as bytes, and crafted member by member: encrypted, deflated,
-names that are not UTF-8, deep JSON. `TFEMBED_FUZZ_ARCHIVES` sets how many (60).
+Files are damaged as bytes, and archives crafted member by member: encrypted,
+deflated, renamed, names that are not UTF-8, deep JSON. `TFEMBED_FUZZ_ARCHIVES` sets how many (40).
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from checkpoint import crafted_files
 from tfembed.inspection import command
 from tfembed.saved.saved_tables import open_saved
 
-COUNT = int(os.environ.get("TFEMBED_FUZZ_ARCHIVES", "60"))
+COUNT = int(os.environ.get("TFEMBED_FUZZ_ARCHIVES", "40"))
 
+NAMES = ["../x", "/etc/x", "a\0b", "", "assets/", "config.json/", "é" * 200]
 COMMANDS = [
     [],
     ["--verify"],
@@ -49,11 +50,22 @@ def files(tmp_path_factory):
     return model, folder
 
 
+def damaged(rng, content):
+    """The same, cut off, with a run of ones, or with a few bytes changed."""
+    place, kind = rng.randrange(len(content)), rng.random()
+    if kind < 0.2:
+        return content[:place]
+    if kind < 0.4:
+        ones = min(rng.choice([1, 2, 4, 8]), len(content) - place)
+        return content[:place] + b"\xff" * ones + content[place + ones :]
+    return crafted_files.some_bytes(rng, content)
+
+
 def crafted_archive(rng, path, whole):
     """Writes an archive with one fault that a program may make."""
     with zipfile.ZipFile(whole) as old:
         members = {name: old.read(name) for name in old.namelist()}
-    fault = rng.randrange(7)
+    fault = rng.randrange(8)
     kind = rng.choice(
         [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA]
     )
@@ -69,7 +81,7 @@ def crafted_archive(rng, path, whole):
                     [b"", b"\xff", b"{", b"null", b"[1]", b"1e999"]
                 )
             elif fault == 3 and name.endswith((".h5", ".index")):
-                content = crafted_files.some_bytes(rng, content)
+                content = damaged(rng, content)
             elif fault == 4 and rng.random() < 0.3:
                 continue
             elif fault == 5 and name == "config.json":
@@ -80,7 +92,9 @@ def crafted_archive(rng, path, whole):
                     }
                 ]
                 content = json.dumps({"config": {"layers": layers}}).encode()
-            new.writestr(name, content)
+            elif fault == 7 and rng.random() < 0.3:
+                name = rng.choice([*NAMES, *members])
+            new.writestr(zipfile.ZipInfo(name), content, new.compression)
     if fault == 6:  # Encrypted, or a name that is not UTF-8.
         content = bytearray(path.read_bytes())
         flags = rng.choice([1, 0x800, 0x801])
@@ -94,6 +108,7 @@ def crafted_archive(rng, path, whole):
         path.write_bytes(content)
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_damaged_files_of_keras_are_refused_or_read(
     files, tmp_path, monkeypatch, capsys
 ):
@@ -108,7 +123,7 @@ def test_damaged_files_of_keras_are_refused_or_read(
             crafted_archive(rng, path, folder / name)
         else:
             whole = (folder / name).read_bytes()
-            path.write_bytes(crafted_files.some_bytes(rng, whole))
+            path.write_bytes(damaged(rng, whole))
         sound = str(folder / name)
         compare = [["--diff", name, sound], ["--diff", sound, name]]
         for arguments in [[name, *each] for each in COMMANDS] + compare:

@@ -155,13 +155,19 @@ def test_an_installed_wheel_looks_up_rows_outside_the_checkout(
 
     assert str(environment.parents[1] / "lib") in said
     _run(environment, "-I", "-c", SAVING, cwd=tmp_path)
+    command = environment.parent / "tfembed"
     shown = _run(
-        *(environment.parent / "tfembed", "inspect", "saved"),
-        *("--table", "users", "--key", "42"),
+        *(command, "inspect", "saved", "--table", "users", "--key", "42"),
         cwd=tmp_path,
     ).stdout
     assert "users: key 42" in shown
     assert "0.5  0.25" in shown
+    said = _run(command, "--version", cwd=tmp_path).stdout
+    assert re.match(rf"tfembed [\d.]+, for TensorFlow {MINOR}\.", said)
+    for program in (ROOT / "examples" / "models").glob("*.py"):
+        _run(command, "example", program.stem, "--to", "a.py", cwd=tmp_path)
+        assert (tmp_path / "a.py").read_text() == program.read_text()
+        (tmp_path / "a.py").unlink()
 
 
 def test_a_type_checker_reads_the_installed_wheel(wheel, environment, tmp_path):
