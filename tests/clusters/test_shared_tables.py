@@ -104,6 +104,72 @@ PROGRAM = """
             "traces": len(traces),
         }
 
+        if name == "SGD":
+            # What `save_to_file_system` of each worker wrote, by one process,
+            # and by workers who also find the files of another count.
+            shared.table.save_to_file_system(
+                sys.argv[2], proc_size=workers, proc_rank=me
+            )
+            shared.table.lookup(tf.constant([me], tf.int64))  # All have saved.
+            one = de.Variable(dim=DIM, name=name, devices="/CPU:0")
+            with strategy.scope():
+                same = de.Variable(dim=DIM, name=name)
+                every = de.Variable(dim=DIM, name=name)
+            one.load_from_file_system_with_restore_function(sys.argv[2])
+            same.load_from_file_system_with_restore_function(
+                sys.argv[2], workers, me
+            )
+            every.load_from_file_system(sys.argv[2], load_entire_dir=True)
+            saw["files"] = {
+                label: dict(zip(map(str, keys.numpy().tolist()),
+                                rows.numpy().tolist()))
+                for label, (keys, rows) in {
+                    "saved": shared.table.export(), "one": one.export(),
+                    "same": same.export(), "every": every.export(),
+                }.items()
+            }
+
+    # Keras' layers, in steps by hand.
+    def layer_and_step(kind, length):
+        keras.utils.set_random_seed(3)
+        optimizer = keras.optimizers.Adagrad(0.1)
+        ids = keras.Input((length,), dtype="int64")
+        if kind == "tfembed.keras":
+            layer = tfembed.keras.layers.Embedding(
+                DIM, key_dtype="int64", name="layer"
+            )
+        else:
+            layer = de.keras.layers.Embedding(DIM, name="layer")
+            optimizer = de.DynamicEmbeddingOptimizer(optimizer)
+        flat = keras.layers.Flatten()(layer(ids))
+        model = keras.Model(ids, keras.layers.Dense(1)(flat))
+        weights = model.trainable_variables
+        optimizer.build(weights)
+        def step(batch):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum((model(batch) - 1.0) ** 2) / 8
+            optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+        def rows():
+            table = layer.params if kind == "de.keras" else layer.table
+            keys, values = table.export()
+            return dict(zip(map(str, keys.numpy().tolist()),
+                            values.numpy().tolist()))
+        return step, rows
+    saw["layers"] = {}
+    for kind in ("tfembed.keras", "de.keras"):
+        with strategy.scope():
+            shared_step, shared_of = layer_and_step(kind, 2)
+        step = tf.function(
+            lambda ids: strategy.run(shared_step, args=(ids,)),
+            reduce_retracing=True,
+        )
+        alone_step, alone_of = layer_and_step(kind, 2)
+        for parts in batches[4:]:
+            pairs = [np.stack([part, part + 3], 1) for part in parts]
+            step(tf.constant(pairs[me], tf.int64))
+            alone_step(tf.constant(np.concatenate(pairs), tf.int64))
+        saw["layers"][kind] = {"shared": shared_of(), "alone": alone_of()}
+
     # A gradient that is not finite, of the last worker alone.
     with strategy.scope():
         shared = Program(makers["Adagrad"], "bad")
@@ -179,9 +245,10 @@ PROGRAM = """
     scope="module",
     params=[2, pytest.param(3, marks=pytest.mark.slow)],
 )
-def run_program(request):
+def run_program(request, tmp_path_factory):
     """What each worker saw."""
-    return workers.run(PROGRAM, request.param)
+    folder = tmp_path_factory.mktemp("files")
+    return workers.run(PROGRAM, request.param, folder)
 
 
 @pytest.mark.parametrize("optimizer", ["Adagrad", "AdamByRows", "SGD", "Ftrl"])
@@ -201,6 +268,26 @@ def test_workers_train_as_one_process_with_all_batches(saw, optimizer):
     for one in found:
         np.testing.assert_allclose(one["shared"][1], expected_dense, atol=1e-6)
         assert one["traces"] == 0
+
+
+@pytest.mark.parametrize("kind", ["tfembed.keras", "de.keras"])
+def test_layers_of_keras_train_as_in_one_process(saw, kind):
+    found = [one["layers"][kind] for one in saw]
+    expected = found[0]["alone"]
+
+    union = {k: row for one in found for k, row in one["shared"].items()}
+    assert sum(len(one["shared"]) for one in found) == len(expected)
+    for key, row in expected.items():
+        np.testing.assert_allclose(union[key], row, atol=1e-6)
+
+
+def test_files_of_the_workers_are_loaded_by_any_number(saw):
+    saved = [one["files"]["saved"] for one in saw]
+    union = {key: row for part in saved for key, row in part.items()}
+    for worker, one in enumerate(saw):
+        assert one["files"]["one"] == union
+        assert one["files"]["same"] == saved[worker]
+        assert one["files"]["every"] == saved[worker]
 
 
 def test_a_bad_gradient_of_one_worker_moves_nothing_on_any(saw):

@@ -28,7 +28,7 @@ def end():
 """
 
 
-def run(program, count, *, killed=()):
+def run(program, count, *arguments, killed=()):
     """Runs a program by workers that know `me`, `workers` and `strategy`.
 
     It puts what it sees into the dict `saw`, and ends by `end()`.
@@ -36,6 +36,7 @@ def run(program, count, *, killed=()):
     Args:
       program: the program's text.
       count: how many workers.
+      arguments: sys.argv[2:].
       killed: the workers that end by a signal.
 
     Returns:
@@ -52,6 +53,7 @@ def run(program, count, *, killed=()):
                     "task": {"type": "worker", "index": i},
                 }
             ),
+            *arguments,
         )
         for i in range(count)
     ]

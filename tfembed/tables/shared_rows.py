@@ -120,6 +120,11 @@ class SharedRows:
         """Says which of `keys` are there; every worker must call this."""
         return self.lookup(keys)[1]
 
+    def owns(self, keys: tf.Tensor) -> tf.Tensor:
+        """Says of which `keys` this worker has the rows: bool, keys.shape."""
+        owner = tf.math.floormod(keys, self.workers.count)
+        return tf.equal(owner, self.workers.index)
+
     def upsert(self, keys: Any, values: Any) -> Any:
         """Writes rows of all workers; every worker must call this.
 

@@ -523,7 +523,12 @@ class Variable(
                 f"for '{self.name}'."
             )
         return table_files.load(
-            self.table, folder, stems, buffer_size=buffer_size, name=name
+            self.table,
+            folder,
+            stems,
+            buffer_size=buffer_size,
+            name=name,
+            select=self._owned,
         )
 
     def load_from_file_system_with_restore_function(
@@ -563,12 +568,11 @@ class Variable(
         def is_for_rank(keys: tf.Tensor) -> tf.Tensor:
             return tf.equal(self.partition_fn(keys, proc_size), proc_rank)
 
+        select = self._owned
+        if select is None and not is_own and proc_size > 1:
+            select = is_for_rank
         return table_files.load(
-            self.table,
-            folder,
-            stems,
-            buffer_size=buffer_size,
-            select=None if is_own or proc_size == 1 else is_for_rank,
+            self.table, folder, stems, buffer_size=buffer_size, select=select
         )
 
     def get_slot_variables(self, optimizer: Any) -> Any:
@@ -766,6 +770,11 @@ class Variable(
         proto.user_object.identifier = "_generic_user_object"
         proto.user_object.version.producer = 1
         proto.user_object.version.min_consumer = 1
+
+    @property
+    def _owned(self) -> Callable[[tf.Tensor], tf.Tensor] | None:
+        """Says which keys this worker has the rows of; None: all."""
+        return None if self.workers is None else self._rows.owns
 
     def _check_has_raw_form(self) -> None:
         if self.value_dtype == tf.string:
