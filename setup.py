@@ -37,6 +37,8 @@ VERSION = "0.1.0"
 HOME = "https://github.com/tfembed/tfembed"
 OPS_LIBRARY = "_tfembed_ops.so"
 XLA_LIBRARY = "_tfembed_xla.so"  # Where TensorFlow's wheel has the headers.
+SEALED_LIBRARY = "_tfembed_sealed.so"  # For programs without TensorFlow.
+SEALED_HEADER = ROOT / "cc" / "sealed" / "tfembed_sealed.h"
 PYTHON = os.environ.get("PYTHON") or sys.executable
 BUILD_INFO = '''"""What this copy of tfembed was built for. Written by setup.py."""
 
@@ -69,12 +71,12 @@ def find_tensorflow() -> dict[str, Any]:
 
 
 def libraries() -> list[str]:
-    """Returns what is built for $PYTHON's TensorFlow; without one, the ops."""
+    """Returns what is built for $PYTHON's TensorFlow."""
     try:
         has_xla = find_tensorflow()["has_xla_headers"]
     except LookupError:
         has_xla = False
-    return [OPS_LIBRARY, *([XLA_LIBRARY] if has_xla else [])]
+    return [OPS_LIBRARY, SEALED_LIBRARY, *([XLA_LIBRARY] if has_xla else [])]
 
 
 def minor_version() -> str | None:
@@ -176,9 +178,9 @@ def install(source: pathlib.Path, target: pathlib.Path) -> None:
 
 
 class BuildWithPrograms(build_py):
-    """Puts the programs that `tfembed example` prints into the package.
+    """Puts programs of `tfembed example` and the C header into the package.
 
-    In a checkout the command reads them in their place.
+    In a checkout they are used in their places.
     """
 
     def run(self) -> None:
@@ -190,6 +192,9 @@ class BuildWithPrograms(build_py):
                 ignore=shutil.ignore_patterns("__pycache__"),
                 dirs_exist_ok=True,
             )
+            include = pathlib.Path(self.build_lib) / "tfembed" / "include"
+            include.mkdir(parents=True, exist_ok=True)
+            shutil.copy(SEALED_HEADER, include)
 
 
 class FreshBuild(build):

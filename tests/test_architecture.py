@@ -24,6 +24,10 @@ INCLUDE = re.compile(r'^\s*#include\s+["<]([^">]+)[">]', re.MULTILINE)
 CC_ROOMS = {
     "core": re.compile(r"cc/core/|absl/|gtest/|gmock/|\w+(\.h)?$|sys/\w+\.h$"),
     "ops": re.compile(r"cc/ops/|absl/|tensorflow/|\w+(\.h)?$"),
+    "sealed": re.compile(
+        r"cc/(core/sealed|sealed)/|absl/strings/string_view\.h$|\w+(\.h)?$"
+        r"|sys/\w+\.h$"
+    ),
     "xla": re.compile(
         r"cc/(core|xla)/|cc/kernels/kernel_registration\.h$|absl/|tensorflow/|xla/|"
         r"\w+(\.h)?$"

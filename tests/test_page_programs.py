@@ -18,6 +18,7 @@ import subprocess
 import warnings
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
@@ -114,6 +115,55 @@ def test_the_c_program_of_serve_answers_as_the_program_in_python(tmp_path):
     assert float(answer.stdout) == pytest.approx(
         float(said.splitlines()[-1]), abs=2e-6
     )
+
+
+def test_the_c_program_without_tensorflow_answers_as_the_page_in_python(
+    tmp_path,
+):
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    page = "docs/tasks/serve_without_tensorflow.md"
+    program = "\n".join(_blocks(page, "python"))
+    said = _run(f"{program}\nprint(*rows[1])", page)
+    (tmp_path / "rows.c").write_text("".join(_blocks(page, "c")))
+    config = tfembed.sysconfig
+
+    subprocess.run(
+        [
+            compiler,
+            "-Wall",
+            "-Werror",
+            "-pedantic",
+            "rows.c",
+            "-o",
+            "rows",
+            f"-I{config.get_include()}",
+            *config.get_sealed_link_flags(),
+        ],
+        check=True,
+    )
+    asked = ["users", "ann", "a stranger"]
+    answer = subprocess.run(
+        ["./rows", "ranker/1", *asked],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    refused = subprocess.run(
+        ["./rows", "ranker/1", "user", "ann"], capture_output=True, text=True
+    )
+
+    ann, stranger = answer.stdout.splitlines()
+    assert ann == "ann has 1 2 3 4"
+    begin, numbers = stranger.split(" with ")
+    assert begin == "a stranger would begin"
+    assert np.array_equal(
+        np.array(numbers.split(), np.float32),
+        np.array(said.split(), np.float32),
+    )
+    assert refused.returncode == 1
+    assert "no table 'user'; its tables are 'users'" in refused.stderr
 
 
 def _versions(diff: str) -> tuple[str, str]:

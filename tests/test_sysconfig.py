@@ -5,6 +5,8 @@ A session that loads a SavedModel does what TensorFlow's C++ loader does.
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 import tensorflow as tf
 
@@ -42,6 +44,20 @@ def test_a_saved_model_is_served_by_the_library_alone(tmp_path):
     )
 
     assert result.stdout.strip() == "[[1.0, 2.0], [0.5, 0.5]]", result.stderr
+
+
+def test_the_sealed_library_needs_no_library_of_tensorflow():
+    elffile = pytest.importorskip("elftools.elf.elffile")
+    with pathlib.Path(tfembed.sysconfig.get_sealed_lib()).open("rb") as file:
+        tags = list(
+            elffile.ELFFile(file).get_section_by_name(".dynamic").iter_tags()
+        )
+    needed = {tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"}
+
+    assert {name.split(".")[0] for name in needed} <= {
+        *("libc", "libm", "libstdc++", "libgcc_s", "libpthread"),
+        "ld-linux-x86-64",
+    }
 
 
 def test_the_version_is_that_of_the_running_tensorflow():

@@ -5,16 +5,30 @@ opens the library by `TF_LoadLibrary`, and TensorFlow's C++ loader of
 SavedModels then restores the tables. Python programs need `import tfembed`,
 which opens the library itself: `tf.saved_model.load` restores the rows by
 Python code of tfembed.
+
+Programs in C that look rows up in the files of `tfembed.export.to_stock` need
+neither: they include `tfembed_sealed.h` and link the library of
+`get_sealed_lib`.
 """
 
 from __future__ import annotations
 
 import os
+import pathlib
 
 from tfembed.errors import LibraryError
 from tfembed.ops import library
 
-__all__ = ["get_lib", "get_tensorflow_version", "get_xla_lib"]
+__all__ = [
+    "get_include",
+    "get_lib",
+    "get_sealed_lib",
+    "get_sealed_link_flags",
+    "get_tensorflow_version",
+    "get_xla_lib",
+]
+
+_PACKAGE = pathlib.Path(__file__).parent
 
 
 def get_lib() -> str:
@@ -48,3 +62,24 @@ def get_xla_lib() -> str:
 def get_tensorflow_version() -> str:
     """Returns the version of TensorFlow that the libraries were built for."""
     return library.built_for()
+
+
+def get_include() -> str:
+    """Returns the folder of `tfembed_sealed.h`."""
+    installed = _PACKAGE / "include"
+    in_checkout = _PACKAGE.parent / "cc" / "sealed"
+    return os.fspath(installed if installed.exists() else in_checkout)
+
+
+def get_sealed_lib() -> str:
+    """Returns the path of the library that `tfembed_sealed.h` describes.
+
+    The library needs the C and C++ libraries of the system alone.
+    """
+    return os.fspath(library.SEALED_LIBRARY)
+
+
+def get_sealed_link_flags() -> list[str]:
+    """Returns the flags by which a compiler links the sealed library."""
+    folder, name = library.SEALED_LIBRARY.parent, library.SEALED_LIBRARY.name
+    return [f"-L{folder}", f"-l:{name}", f"-Wl,-rpath,{folder}"]

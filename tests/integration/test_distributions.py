@@ -106,7 +106,11 @@ def test_pypi_takes_the_wheels_tag_and_version(wheel):
 def test_the_wheel_holds_the_package_alone(wheel):
     names = zipfile.ZipFile(wheel).namelist()
 
-    assert "tfembed/ops/_tfembed_ops.so" in names
+    assert {
+        "tfembed/include/tfembed_sealed.h",
+        "tfembed/ops/_tfembed_ops.so",
+        "tfembed/ops/_tfembed_sealed.so",
+    } < set(names)
     assert {name.split("/")[0].split("-")[0] for name in names} == {
         "tfembed",
         "tfembed_command.py",

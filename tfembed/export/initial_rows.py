@@ -190,7 +190,7 @@ def _within_two(
     _, drawn = tf.while_loop(
         lambda _, now: tf.reduce_any(tf.abs(now) > 2),
         again,
-        [word(1), standard],
+        (word(1), standard),
         maximum_iterations=_MOST_REDRAWS,
     )
     return drawn

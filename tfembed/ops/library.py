@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import ctypes
 import functools
 import importlib
 import importlib.util
@@ -17,6 +18,7 @@ from tfembed.errors import LibraryError, UnsupportedError
 
 LIBRARY = pathlib.Path(__file__).with_name("_tfembed_ops.so")
 XLA_LIBRARY = pathlib.Path(__file__).with_name("_tfembed_xla.so")
+SEALED_LIBRARY = pathlib.Path(__file__).with_name("_tfembed_sealed.so")
 NO_XLA = "TFEMBED_NO_XLA"  # "1": do not load the XLA kernels, which servers may not need.
 
 # The TensorFlow minor versions that this source supports, first and last.
@@ -153,6 +155,21 @@ def load_for_xla() -> types.ModuleType:
 
     private.free_gradients_with_graph()
     return _open()
+
+
+@functools.cache
+def load_sealed() -> ctypes.CDLL:
+    """Returns the C library that finds rows in exported files.
+
+    Raises:
+      LibraryError: the library is missing.
+    """
+    if not SEALED_LIBRARY.exists():
+        raise LibraryError(
+            f"tfembed's library {SEALED_LIBRARY} is missing; to build it, "
+            f"{_BUILD} you use."
+        )
+    return ctypes.CDLL(str(SEALED_LIBRARY))
 
 
 def check_tensorflow() -> str:

@@ -6,13 +6,19 @@ The wheel is that of $PYTHON, else of this checkout's .venv, else of python3.
 _BUILD = """
 package(default_visibility = ["//visibility:public"])
 
-# The part of the wheel that cc/core may use: absl, headers and symbols.
+# The part of the wheel that cc/core may use: absl, headers and symbols. What
+# takes the headers alone needs no library of TensorFlow.
 cc_library(
-    name = "absl",
-    srcs = ["libtensorflow_framework.so.2"],
+    name = "absl_headers",
     hdrs = glob(["include/absl/**"]),
     defines = {defines},
     includes = ["include"],
+)
+
+cc_library(
+    name = "absl",
+    srcs = ["libtensorflow_framework.so.2"],
+    deps = [":absl_headers"],
 )
 
 # What ops and CPU kernels need: the framework headers and its library.

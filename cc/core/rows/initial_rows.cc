@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "cc/core/support/keyed_random.h"
 #include "cc/core/support/row_copy.h"
 
@@ -16,15 +15,17 @@ namespace {
 // number of kRedraw further on.
 constexpr uint64_t kRedraw = uint64_t{1} << 32;
 
-absl::Status BadArguments(absl::string_view kind, absl::string_view rule,
-                          const std::vector<double>& arguments) {
+std::string BadArguments(absl::string_view kind, absl::string_view rule,
+                         const std::vector<double>& arguments) {
   constexpr size_t kShown = 4;
-  const size_t shown = std::min(kShown, arguments.size());
-  return absl::InvalidArgumentError(absl::StrCat(
-      "Initial rows '", kind, "' ", rule, "; got ", arguments.size(),
-      " arguments: {",
-      absl::StrJoin(arguments.begin(), arguments.begin() + shown, ", "),
-      shown < arguments.size() ? ", ..." : "", "}."));
+  std::ostringstream text;
+  text << "Initial rows '" << kind << "' " << rule << "; got "
+       << arguments.size() << " arguments: {";
+  for (size_t i = 0; i < std::min(kShown, arguments.size()); ++i) {
+    text << (i > 0 ? ", " : "") << arguments[i];
+  }
+  text << (arguments.size() > kShown ? ", ..." : "") << "}.";
+  return text.str();
 }
 
 bool AllFinite(const std::vector<double>& arguments) {
@@ -53,42 +54,41 @@ double TruncatedNormal(const KeyedRandom& random, uint64_t counter) {
 
 }  // namespace
 
-absl::StatusOr<InitialRows> InitialRows::Create(absl::string_view kind,
-                                                std::vector<double> arguments,
-                                                uint64_t seed, int64_t dim,
-                                                ValueType type) {
-  if (dim < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("`dim` must not be negative; got ", dim, "."));
-  }
+std::optional<InitialRows> InitialRows::Make(absl::string_view kind,
+                                             std::vector<double> arguments,
+                                             uint64_t seed, int64_t dim,
+                                             ValueType type,
+                                             std::string* fault) {
   const auto size = static_cast<int64_t>(arguments.size());
-  Kind parsed;
+  Kind parsed = Kind::kConstant;
+  std::string rule;  // The one that the arguments break.
+  if (dim < 0) {
+    *fault = "`dim` must not be negative; got " + std::to_string(dim) + ".";
+    return std::nullopt;
+  }
   if (kind == "constant") {
-    if (size != 1) return BadArguments(kind, "take {value}", arguments);
-    parsed = Kind::kConstant;
+    if (size != 1) rule = "take {value}";
   } else if (kind == "vector") {
-    if (size != dim) {
-      return BadArguments(kind, absl::StrCat("take ", dim, " values"),
-                          arguments);
-    }
     parsed = Kind::kVector;
+    if (size != dim) rule = "take " + std::to_string(dim) + " values";
   } else if (kind == "uniform") {
-    if (size != 2 || !AllFinite(arguments) || !(arguments[0] < arguments[1])) {
-      return BadArguments(kind, "take finite {low, high}, low < high",
-                          arguments);
-    }
     parsed = Kind::kUniform;
-  } else if (kind == "normal" || kind == "truncated_normal") {
-    if (size != 2 || !AllFinite(arguments) || arguments[1] < 0) {
-      return BadArguments(kind, "take finite {mean, stddev}, stddev >= 0",
-                          arguments);
+    if (size != 2 || !AllFinite(arguments) || !(arguments[0] < arguments[1])) {
+      rule = "take finite {low, high}, low < high";
     }
+  } else if (kind == "normal" || kind == "truncated_normal") {
     parsed = kind == "normal" ? Kind::kNormal : Kind::kTruncatedNormal;
+    if (size != 2 || !AllFinite(arguments) || arguments[1] < 0) {
+      rule = "take finite {mean, stddev}, stddev >= 0";
+    }
   } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Unknown kind of initial rows '", kind,
-                     "'. Known: constant, vector, uniform, normal, "
-                     "truncated_normal."));
+    *fault = "Unknown kind of initial rows '" + std::string(kind) +
+             "'. Known: constant, vector, uniform, normal, truncated_normal.";
+    return std::nullopt;
+  }
+  if (!rule.empty()) {
+    *fault = BadArguments(kind, rule, arguments);
+    return std::nullopt;
   }
   return InitialRows(parsed, std::move(arguments), seed, dim, type);
 }

@@ -2,9 +2,12 @@
 #define TFEMBED_CORE_ROWS_INITIAL_ROWS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "cc/core/rows/value_type.h"
@@ -28,7 +31,19 @@ class InitialRows {
   static absl::StatusOr<InitialRows> Create(absl::string_view kind,
                                             std::vector<double> arguments,
                                             uint64_t seed, int64_t dim,
-                                            ValueType type = ValueType());
+                                            ValueType type = ValueType()) {
+    std::string fault;
+    auto rows = Make(kind, std::move(arguments), seed, dim, type, &fault);
+    if (!rows) return absl::InvalidArgumentError(fault);
+    return *std::move(rows);
+  }
+
+  // The same for programs without absl's library: what is wrong goes to
+  // `fault`.
+  static std::optional<InitialRows> Make(absl::string_view kind,
+                                         std::vector<double> arguments,
+                                         uint64_t seed, int64_t dim,
+                                         ValueType type, std::string* fault);
 
   // Writes dim() numbers of type().
   void Fill(int64_t key, void* row) const {
