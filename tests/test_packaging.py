@@ -163,6 +163,30 @@ def test_a_build_says_that_a_long_step_goes_on(monkeypatch, tmp_path, capsys):
     ]
 
 
+@pytest.mark.skipif(
+    not pathlib.Path("/dev/tty").exists(), reason="no terminals here"
+)
+def test_steps_are_shown_on_the_terminal_where_pip_hides_the_output():
+    program = (
+        "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+        "import progress; progress.say('3 of 57 known steps')"
+    )
+    terminal, its_end = os.openpty()
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=TOOLS,
+        stdin=its_end,
+        capture_output=True,
+        start_new_session=True,
+    )
+
+    assert result.stdout == b"tfembed: 3 of 57 known steps\n", result.stderr
+    os.set_blocking(terminal, False)
+    assert b"tfembed: 3 of 57 known steps" in os.read(terminal, 1000)
+    os.close(its_end)
+    os.close(terminal)
+
+
 def test_a_busy_machine_is_said_to_take_longer(monkeypatch):
     progress = _load("progress", monkeypatch)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})

@@ -119,6 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
         validation_data=held_out,
         epochs=given.epochs,
         callbacks=[best],
+        shuffle=False,
         verbose=2,
     )
     _, reached = model.evaluate(held_out, verbose=0)

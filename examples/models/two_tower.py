@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> int:
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=False)
     data = batches(train, 512, given.seed)
-    model.fit(data, epochs=given.epochs, verbose=2)
+    model.fit(data, epochs=given.epochs, shuffle=False, verbose=2)
     best = BestItems(model)
     seen = tf.ragged.constant([train[1, train[0] == user] for user in users])
     items, counts = np.unique(train[1], return_counts=True)

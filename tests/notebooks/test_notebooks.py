@@ -83,6 +83,21 @@ def test_a_notebook_is_kept_with_its_plots_and_without_warnings(path):
     assert path.stat().st_size < MOST_BYTES
 
 
+def test_commands_of_notebooks_run_in_the_notebooks_own_python():
+    """Another `python` of PATH may lack tfembed, or have an older one."""
+    lines = [
+        line
+        for path in NOTEBOOKS
+        for cell in nbformat.read(path, as_version=4).cells
+        for line in cell.source.splitlines()
+        if cell.cell_type == "code" and line.startswith(("!", "%"))
+    ]
+
+    assert len(lines) >= 3
+    for line in lines:
+        assert line.startswith("!{sys.executable} -m tfembed ")
+
+
 @each_notebook
 def test_the_links_of_a_notebook_lead_to_pages(path):
     cells = nbformat.read(path, as_version=4).cells
