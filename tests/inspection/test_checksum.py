@@ -9,7 +9,23 @@ from checkpoint import bundle_files
 from tfembed.saved import checksum
 
 # About the degree of the sparse polynomial, a block, and words.
-SIZES = [0, 1, 7, 8, 5684, 5685, 11370, 11371, 11377, 60_001, 1 << 20]
+SIZES = [
+    0,
+    1,
+    3,
+    7,
+    8,
+    1023,
+    1024,
+    1027,
+    5684,
+    5685,
+    11370,
+    11371,
+    11377,
+    60_001,
+    1 << 20,
+]
 
 
 def test_the_checksum_of_the_standard_example_is_known():
@@ -28,6 +44,14 @@ def test_a_checksum_of_parts_is_that_of_the_whole():
     first = checksum.crc32c(data[:1_234_567])
 
     assert checksum.crc32c(data[1_234_567:], first) == checksum.crc32c(data)
+
+
+@pytest.mark.parametrize("more", [1, 2, 3, 4])
+def test_a_block_may_end_a_few_bytes_before_the_data(more):
+    data = np.random.default_rng(0).bytes(checksum._BLOCK + more)
+    first = checksum.crc32c(data[:1000], 5)
+
+    assert checksum.crc32c(data[1000:], first) == checksum.crc32c(data, 5)
 
 
 def test_unmasking_undoes_what_files_do():

@@ -130,20 +130,23 @@ class Column:
         """
         order = np.argsort(rows, kind="stable")
         wanted = np.asarray(rows)[order]
-        found = []
+        taken = np.empty((len(wanted), *self.shape[1:]), self._given_dtype())
+        done = 0
         for at, end, blocks in self._runs():
             if np.equal(*np.searchsorted(wanted, [at, end])):
                 continue
             for block in blocks:
                 b, e = np.searchsorted(wanted, [at, at + len(block)])
                 if b < e:
-                    found.append(block[wanted[b:e] - at])
+                    taken[order[b:e]] = block[wanted[b:e] - at]
+                    done += e - b
                 at += len(block)
-        empty = np.zeros((0, *self.shape[1:]), self._given_dtype())
-        taken = np.concatenate([empty, *found])
-        result = np.empty_like(taken)
-        result[order] = taken
-        return result
+        if done < len(wanted):
+            raise errors.CheckpointError(
+                f"Tensor '{self.name}' is damaged: it has no rows "
+                f"{wanted[-1]} and before."
+            )
+        return taken
 
     def check(self) -> None:
         """Compares all bytes with their checksums.
