@@ -46,7 +46,9 @@ absl::StatusOr<std::vector<bool>> ChooseRows(
       TF_RETURN_IF_ERROR(reader->ReadWorth(c, *shards[0], now, &keys, &worth));
       const int64_t first = reader->first_row(c);
       for (int64_t i = 0; i < keys.NumElements(); ++i) {
-        auto& cut = (*cuts)[shard_of(keys, i, first + i)];
+        const int64_t shard = shard_of(keys, i, first + i);
+        if (shard < 0) continue;
+        auto& cut = (*cuts)[shard];
         if (cut.has_value()) body(&*cut, first + i, worth[i]);
       }
     }

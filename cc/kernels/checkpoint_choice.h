@@ -12,7 +12,8 @@
 
 namespace tfembed {
 
-// The shard of row number `row` of a saved table, whose key is keys[i].
+// The shard of row number `row` of a saved table, whose key is keys[i]; -1: the
+// row goes to none of the shards.
 using ShardOfRow = std::function<int64_t(const tensorflow::Tensor& keys,
                                          int64_t i, int64_t row)>;
 

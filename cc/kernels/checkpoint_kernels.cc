@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <new>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "cc/core/support/memory_promise.h"
 #include "cc/kernels/checkpoint_choice.h"
 #include "cc/kernels/checkpoint_files.h"
+#include "cc/kernels/checkpoint_meeting.h"
 #include "cc/kernels/checkpoint_repeats.h"
 #include "cc/kernels/kernel_context.h"
 #include "cc/kernels/table_layout.h"
@@ -36,25 +39,34 @@ using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 using ::tensorflow::tstring;
 
-// One logical table: its name in the checkpoint, its shards in this process.
+// One logical table: its name in the checkpoint, its shards in this process,
+// and which of how many these are.
 struct ShardedTable {
   std::string tensor_name;
   std::vector<TablePtr> shards;
+  std::vector<int64_t> shard_numbers;
+  int64_t all_shards = 0;
 };
 
 struct TableAttributes {
   std::vector<std::string> tensor_names;
   std::vector<int64_t> shard_counts;
+  // Of each handle, and of each table; empty where all shards are here.
+  std::vector<int64_t> shard_numbers, all_shards;
 
   // Eager calls run no shape function, so the lists are checked here as well.
-  absl::Status Read(OpKernelConstruction* construction) {
+  // `least` is that of the shards of a table.
+  absl::Status Read(OpKernelConstruction* construction, int64_t least) {
     TF_RETURN_IF_ERROR(construction->GetAttr("tensor_names", &tensor_names));
     TF_RETURN_IF_ERROR(construction->GetAttr("shard_counts", &shard_counts));
+    TF_RETURN_IF_ERROR(construction->GetAttr("shard_numbers", &shard_numbers));
+    TF_RETURN_IF_ERROR(construction->GetAttr("all_shards", &all_shards));
     int64_t handles = 0;
     TF_RETURN_IF_ERROR(construction->GetAttr("N", &handles));
+    TF_RETURN_IF_ERROR(CheckNumbers(handles));
     bool fits = shard_counts.size() == tensor_names.size();
     for (int64_t count : shard_counts) {
-      fits = fits && 1 <= count && count <= handles;
+      fits = fits && least <= count && count <= handles;
       if (fits) handles -= count;
     }
     if (fits && handles == 0) return absl::OkStatus();
@@ -79,14 +91,38 @@ struct TableAttributes {
                     std::vector<ShardedTable>* tables) const {
     int input = 0;
     for (size_t t = 0; t < tensor_names.size(); ++t) {
-      ShardedTable table = {tensor_names[t], {}};
+      ShardedTable table = {tensor_names[t], {}, {}, shard_counts[t]};
+      if (!all_shards.empty()) table.all_shards = all_shards[t];
       for (int64_t s = 0; s < shard_counts[t]; ++s, ++input) {
         table.shards.emplace_back();
         TF_RETURN_IF_ERROR(FindTable(context, input, &table.shards.back()));
+        table.shard_numbers.push_back(
+            all_shards.empty() ? s : shard_numbers[input]);
       }
       tables->push_back(std::move(table));
     }
     return absl::OkStatus();
+  }
+
+ private:
+  absl::Status CheckNumbers(int64_t handles) const {
+    const int64_t most =
+        all_shards.empty()
+            ? 0
+            : *std::max_element(all_shards.begin(), all_shards.end());
+    bool fits = all_shards.empty() || all_shards.size() == tensor_names.size();
+    fits = fits && static_cast<int64_t>(shard_numbers.size()) ==
+                       (all_shards.empty() ? 0 : handles);
+    for (int64_t number : shard_numbers) {
+      fits = fits && 0 <= number && number < most;
+    }
+    if (fits) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`shard_numbers` and `all_shards` must tell of each handle which shard "
+        "of its table it is, and of each table how many there are, or be "
+        "empty; got [",
+        absl::StrJoin(shard_numbers, ", "), "] and [",
+        absl::StrJoin(all_shards, ", "), "]."));
   }
 };
 
@@ -112,21 +148,77 @@ void RemoveLeftovers(Env* env, const std::string& prefix) {
   }
 }
 
-class TableSaveOp : public OpKernel {
+// Where other processes save with this one it waits for them on a thread of its
+// own: no kernel blocks one of a pool.
+class TableSaveOp : public tensorflow::AsyncOpKernel {
  public:
   explicit TableSaveOp(OpKernelConstruction* construction)
-      : OpKernel(construction) {
-    OP_REQUIRES_OK(construction, attributes_.Read(construction));
+      : AsyncOpKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("owners", &owners_));
+    // An owner may have no shard of a table that others have.
+    OP_REQUIRES_OK(construction,
+                   attributes_.Read(construction, owners_.empty() ? 1 : 0));
     OP_REQUIRES_OK(construction,
                    construction->GetAttr("with_slots", &with_slots_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("owner", &owner_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("token", &token_));
+    OP_REQUIRES(
+        construction,
+        owners_.empty() ||
+            (0 <= owner_ && owner_ < static_cast<int64_t>(owners_.size())),
+        absl::InvalidArgumentError(
+            absl::StrCat("`owner` must be one of the ", owners_.size(),
+                         " `owners`; got ", owner_, ".")));
   }
 
-  void Compute(OpKernelContext* context) override {
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    if (owners_.size() < 2) {
+      End(context, done);
+      return;
+    }
+    try {
+      tensorflow::Env::Default()->SchedClosure(
+          [this, context, done] { End(context, done); });
+      return;
+    } catch (const std::bad_alloc&) {
+      context->SetStatus(NoMemoryFor(*this));
+    } catch (const std::system_error& error) {  // There are no more threads.
+      context->SetStatus(absl::ResourceExhaustedError(absl::StrCat(
+          "The system refused a thread to save tables: ", error.what(), ".")));
+    }
+    done();
+  }
+
+ private:
+  void End(OpKernelContext* context, const DoneCallback& done) {
+    try {
+      const absl::Status status = Save(context);
+      if (!status.ok()) context->SetStatus(status);
+    } catch (const std::bad_alloc&) {
+      context->SetStatus(NoMemoryFor(*this));
+    }
+    done();  // Not within the try: it may run other ops.
+  }
+
+  absl::Status Save(OpKernelContext* context) const {
     std::vector<ShardedTable> tables;
-    OP_REQUIRES_OK(context, attributes_.Find(context, &tables));
+    TF_RETURN_IF_ERROR(attributes_.Find(context, &tables));
     tstring prefix;
-    OP_REQUIRES_OK(context,
-                   ReadPrefix(context, context->num_inputs() - 1, &prefix));
+    TF_RETURN_IF_ERROR(ReadPrefix(context, context->num_inputs() - 1, &prefix));
+    if (owners_.empty()) return SaveAs(prefix, tables, nullptr, context);
+    CheckpointMeeting meeting(context->env(), prefix, token_, owners_, owner_,
+                              context->cancellation_manager());
+    TF_RETURN_IF_ERROR(meeting.Enter());
+    const absl::Status status =
+        SaveAs(absl::StrCat(prefix, "_", owner_), tables, &meeting, context);
+    if (!status.ok()) meeting.Fail(status);
+    return status;
+  }
+
+  absl::Status SaveAs(const std::string& prefix,
+                      const std::vector<ShardedTable>& tables,
+                      CheckpointMeeting* meeting,
+                      OpKernelContext* context) const {
     RemoveLeftovers(context->env(), prefix);
     tensorflow::BundleWriter writer(context->env(), prefix);
     absl::Status status = writer.status();
@@ -134,40 +226,52 @@ class TableSaveOp : public OpKernel {
         UnfinishedFiles(context->env(), tensorflow::DataFilename(prefix, 0, 1));
     WriteBack write_back(unfinished.empty() ? "" : unfinished[0]);
     TfExecutor executor(context);
+    bool wrote = false;
     for (const ShardedTable& table : tables) {
-      if (status.ok()) status = Write(table, &executor, &writer, &write_back);
+      if (!status.ok()) break;
+      status = Write(table, meeting, &executor, &writer, &write_back, &wrote);
+    }
+    // TensorFlow merges no part without a tensor.
+    if (status.ok() && !wrote) {
+      status = writer.Add(PartTensor(tables[0].tensor_name, owner_),
+                          Tensor(int64_t{0}));
     }
     // Also after an error: it closes and removes the file, if it is not that
     // it cannot be moved.
     status.Update(writer.Finish());
     if (!status.ok()) RemoveLeftovers(context->env(), prefix);
-    OP_REQUIRES_OK(context, status);
+    return status;
   }
 
- private:
-  absl::Status Write(const ShardedTable& table, Executor* executor,
-                     tensorflow::BundleWriter* writer,
-                     WriteBack* write_back) const {
+  absl::Status Write(const ShardedTable& table, CheckpointMeeting* meeting,
+                     Executor* executor, tensorflow::BundleWriter* writer,
+                     WriteBack* write_back, bool* wrote) const {
     std::vector<const EmbeddingTable*> shards;
     for (const TablePtr& shard : table.shards) shards.push_back(shard->table());
-    const absl::Status status = WriteTable(
-        {shards, table.shards[0]->name(), table.tensor_name, with_slots_},
-        executor, writer, write_back);
+    const std::string name =
+        shards.empty() ? table.tensor_name : table.shards[0]->name();
+    const absl::Status status =
+        WriteTable({shards, name, table.tensor_name, with_slots_,
+                    table.shard_numbers, table.all_shards, meeting},
+                   executor, writer, write_back, wrote);
     if (status.ok()) return status;
-    return absl::Status(status.code(),
-                        absl::StrCat("Table '", table.shards[0]->name(),
-                                     "' cannot be saved: ", status.message()));
+    return absl::Status(
+        status.code(),
+        absl::StrCat("Table '", name, "' cannot be saved: ", status.message()));
   }
 
   TableAttributes attributes_;
   bool with_slots_ = true;
+  std::vector<std::string> owners_;
+  int64_t owner_ = 0;
+  std::string token_;
 };
 
 class TableRestoreOp : public OpKernel {
  public:
   explicit TableRestoreOp(OpKernelConstruction* construction)
       : OpKernel(construction) {
-    OP_REQUIRES_OK(construction, attributes_.Read(construction));
+    OP_REQUIRES_OK(construction, attributes_.Read(construction, 1));
     for (auto [name, flags] : {std::pair<const char*, std::vector<bool>*>(
                                    "keep_seeds", &keep_seeds_),
                                {"deal_rows", &deal_rows_},
@@ -175,6 +279,8 @@ class TableRestoreOp : public OpKernel {
       OP_REQUIRES_OK(construction,
                      attributes_.ReadFlags(construction, name, flags));
     }
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr("only_check", &only_check_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -203,7 +309,7 @@ class TableRestoreOp : public OpKernel {
         context->allocate_output(
             0, TensorShape({static_cast<int64_t>(tables.size())}), &layouts));
     for (size_t t = 0; t < restores.size(); ++t) {
-      OP_REQUIRES_OK(context, restores[t].Replace(&executor));
+      if (!only_check_) OP_REQUIRES_OK(context, restores[t].Replace(&executor));
       layouts->flat<tstring>()(t) = restores[t].layout().ToText();
     }
   }
@@ -216,6 +322,8 @@ class TableRestoreOp : public OpKernel {
     for (const TablePtr& shard : table.shards) {
       options.shards.push_back(shard->table());
     }
+    options.shard_numbers = table.shard_numbers;
+    options.all_shards = table.all_shards;
     options.keep_seed = keep_seeds_[t];
     options.deal_rows = deal_rows_[t];
     options.load_slots = load_slots_[t];
@@ -226,6 +334,7 @@ class TableRestoreOp : public OpKernel {
   std::vector<bool> keep_seeds_;
   std::vector<bool> deal_rows_;
   std::vector<bool> load_slots_;
+  bool only_check_ = false;
 };
 
 class TableChooseOp : public OpKernel {
@@ -276,11 +385,12 @@ class TableChooseOp : public OpKernel {
     std::vector<int64_t> counts(num_tables);
     const auto all = numbers.flat<int32_t>();
     for (int64_t i = 0; i < all.size(); ++i) {
-      if (all(i) < 0 || all(i) >= num_tables) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "`shards` must be in [0, ", num_tables, "); got ", all(i), "."));
+      if (all(i) < -1 || all(i) >= num_tables) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("`shards` must be in [0, ", num_tables,
+                         "), or -1; got ", all(i), "."));
       }
-      ++counts[all(i)];
+      if (all(i) >= 0) ++counts[all(i)];
     }
     return counts;
   }
@@ -490,7 +600,7 @@ class CheckDistinctOp : public OpKernel {
   std::string table_name_;
 };
 
-TFEMBED_KERNEL(TableSave, TableSaveOp);
+TFEMBED_ASYNC_KERNEL(TableSave, TableSaveOp);
 TFEMBED_KERNEL(TableRestore, TableRestoreOp);
 TFEMBED_KERNEL(TableChoose, TableChooseOp);
 TFEMBED_KERNEL(CheckpointRead, CheckpointReadOp);

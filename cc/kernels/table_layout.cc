@@ -160,4 +160,8 @@ std::string WaitingCountersTensor(absl::string_view name,
   return absl::StrCat(name, "/waiting/", kind);
 }
 
+std::string PartTensor(absl::string_view name, int64_t number) {
+  return absl::StrCat(name, "/part_", number);
+}
+
 }  // namespace tfembed

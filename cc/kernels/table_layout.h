@@ -58,6 +58,9 @@ std::string WaitingSeenTensor(absl::string_view name);
 std::string WaitingCountersTensor(absl::string_view name,
                                   absl::string_view kind);
 
+// Written by a process that has nothing else to write of a checkpoint.
+std::string PartTensor(absl::string_view name, int64_t number);
+
 }  // namespace tfembed
 
 #endif  // TFEMBED_KERNELS_TABLE_LAYOUT_H_

@@ -1,6 +1,7 @@
 #include "cc/kernels/table_restore.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -85,16 +86,21 @@ std::string Describe(const SlotLayout& slots) {
 
 TableRestore::TableRestore(Options options, CheckpointFiles* files)
     : options_(std::move(options)),
+      local_(options_.all_shards, -1),
       reader_(std::make_unique<TableReader>(options_.table_name,
                                             options_.tensor_name, files)),
-      num_keys_(new std::atomic<int64_t>[options_.shards.size()]()) {}
+      num_keys_(new std::atomic<int64_t>[options_.shards.size()]()) {
+  for (size_t s = 0; s < options_.shards.size(); ++s) {
+    local_[options_.shard_numbers[s]] = static_cast<int64_t>(s);
+  }
+}
 
 absl::Status TableRestore::Check(Executor* executor) {
-  if (options_.deal_rows && options_.shards.size() > 1 &&
+  if (options_.deal_rows && options_.all_shards > 1 &&
       options_.shards[0]->strings() != nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(
         "Table '", options_.table_name, "' has string keys and ",
-        options_.shards.size(), " shards; `deal_rows` must be false for it."));
+        options_.all_shards, " shards; `deal_rows` must be false for it."));
   }
   for (const EmbeddingTable* shard : options_.shards) {
     if (shard->counters_shape() != options_.shards[0]->counters_shape()) {
@@ -147,9 +153,19 @@ absl::Status TableRestore::Choose() {
 
 // REQUIRES: deal_rows, so that keys of several shards are numbers.
 int64_t TableRestore::ShardOf(const Tensor& keys, int64_t i) const {
-  const auto num_shards = static_cast<int64_t>(options_.shards.size());
+  const int64_t num_shards = options_.all_shards;
   if (num_shards == 1) return 0;
-  return Remainder(keys.flat<int64_t>()(i), num_shards);
+  return local_[Remainder(keys.flat<int64_t>()(i), num_shards)];
+}
+
+// Where Python deals the keys, the shards' part of them on average.
+int64_t TableRestore::OwnKeys() const {
+  if (!options_.deal_rows) {
+    return total_keys_ * static_cast<int64_t>(options_.shards.size()) /
+           options_.all_shards;
+  }
+  return std::accumulate(num_keys_.get(),
+                         num_keys_.get() + options_.shards.size(), int64_t{0});
 }
 
 absl::Status TableRestore::CheckWaiting() {
@@ -200,14 +216,16 @@ void TableRestore::CountKeys(const Tensor& keys) {
     string_bytes_ += bytes;
   }
   if (!options_.deal_rows) return;
-  const auto num_shards = static_cast<int64_t>(options_.shards.size());
-  if (num_shards == 1) {
+  if (options_.all_shards == 1) {
     num_keys_[0] += keys.NumElements();
     return;
   }
-  std::vector<int64_t> counts(num_shards);
-  for (int64_t i = 0; i < keys.NumElements(); ++i) ++counts[ShardOf(keys, i)];
-  for (int64_t s = 0; s < num_shards; ++s) num_keys_[s] += counts[s];
+  std::vector<int64_t> counts(options_.shards.size());
+  for (int64_t i = 0; i < keys.NumElements(); ++i) {
+    const int64_t shard = ShardOf(keys, i);
+    if (shard >= 0) ++counts[shard];
+  }
+  for (size_t s = 0; s < counts.size(); ++s) num_keys_[s] += counts[s];
 }
 
 bool TableRestore::HasSavedSlots() const {
@@ -259,9 +277,11 @@ int64_t TableRestore::MoreBytes() const {
     bound += shard->max_size();
   }
   // A bound of 0 is none, and all shards have one or none has.
-  int64_t keys = total_keys_;
+  int64_t keys = OwnKeys();
   if (bound > 0) keys = std::min(keys, bound);
-  return bytes + keys * BytesOfKey() + string_bytes_;
+  return bytes + keys * BytesOfKey() +
+         string_bytes_ * static_cast<int64_t>(options_.shards.size()) /
+             options_.all_shards;
 }
 
 int64_t TableRestore::BufferBytes() const {
@@ -290,7 +310,7 @@ absl::Status TableRestore::Replace(Executor* executor) {
 // A table that serves trains nothing, and needs no counters.
 absl::Status TableRestore::ForEachCounters(const CountersBody& body) {
   const auto each = options_.shards[0]->counters_shape();
-  const auto num_shards = static_cast<int64_t>(options_.shards.size());
+  const int64_t num_shards = options_.all_shards;
   if (!options_.load_slots) return absl::OkStatus();
   if (!has_counters_.has_value()) {
     const auto found = reader_->FindCounters(each, num_shards);
@@ -299,9 +319,11 @@ absl::Status TableRestore::ForEachCounters(const CountersBody& body) {
   }
   const int64_t rows = *has_counters_ ? num_shards * each.num_blocks : 0;
   for (int64_t row = 0; row < rows; ++row) {
+    const int64_t shard = local_[row / each.num_blocks];
+    if (shard < 0) continue;
     Tensor counters;
     TF_RETURN_IF_ERROR(reader_->ReadCounters(each, row, &counters));
-    body(options_.shards[row / each.num_blocks], row % each.num_blocks,
+    body(options_.shards[shard], row % each.num_blocks,
          {counters.flat<uint8_t>().data(),
           static_cast<size_t>(each.block_bytes)});
   }
@@ -337,13 +359,14 @@ absl::Status TableRestore::DealChunk(int64_t chunk, Executor* executor,
   TF_RETURN_IF_ERROR(reader_->ReadChunk(chunk, *options_.shards[0],
                                         options_.load_slots, &keys, &rows));
   progress->Add(keys.NumElements());
-  if (options_.shards.size() == 1 && stays_.empty()) {
+  if (options_.all_shards == 1 && stays_.empty()) {
     return Import(keys, rows, options_.shards[0], executor);
   }
   std::vector<std::vector<int32_t>> positions(options_.shards.size());
   for (int64_t i = 0; i < keys.NumElements(); ++i) {
     if (!stays_.empty() && !stays_[reader_->first_row(chunk) + i]) continue;
-    positions[ShardOf(keys, i)].push_back(static_cast<int32_t>(i));
+    const int64_t shard = ShardOf(keys, i);
+    if (shard >= 0) positions[shard].push_back(static_cast<int32_t>(i));
   }
   for (size_t s = 0; s < positions.size(); ++s) {
     Tensor own_keys, own_rows;

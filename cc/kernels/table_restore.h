@@ -26,6 +26,10 @@ class TableRestore {
     std::string table_name;   // For errors and the log.
     std::string tensor_name;  // Its tensors' prefix in the checkpoint.
     std::vector<EmbeddingTable*> shards;
+    // Of each of `shards`, among all: rows of those that other processes have
+    // are checked and left out.
+    std::vector<int64_t> shard_numbers;
+    int64_t all_shards = 0;
     bool keep_seed = false;  // Do not take the saved seed of initial rows.
     bool deal_rows = true;   // Fill the shards, by floormod(key, shards).
     bool load_slots = true;
@@ -78,12 +82,15 @@ class TableRestore {
   void CountKeys(const tensorflow::Tensor& keys);
   absl::Status Clear();
   absl::Status Choose();
+  // Among the shards here; -1: none of them.
   int64_t ShardOf(const tensorflow::Tensor& keys, int64_t i) const;
+  int64_t OwnKeys() const;
   absl::Status DealRows(Executor* executor);
   absl::Status DealChunk(int64_t chunk, Executor* executor,
                          ProgressLog* progress);
 
   Options options_;
+  std::vector<int64_t> local_;  // Of each of all shards, -1 elsewhere.
   std::unique_ptr<TableReader> reader_;
   std::unique_ptr<std::atomic<int64_t>[]> num_keys_;  // Each shard's, dealt.
   std::atomic<int64_t> total_keys_{0};

@@ -74,13 +74,16 @@ using ::tensorflow::TensorSlice;
 // Writes rows in the order in which they come, chunk by chunk.
 class RowWriter {
  public:
+  // `first_row` of `num_rows` is the first that it writes.
   RowWriter(const std::string& name, const TableLayout& layout,
-            const RowLayout& rows, int64_t num_rows, BundleWriter* writer)
+            const RowLayout& rows, int64_t first_row, int64_t num_rows,
+            BundleWriter* writer)
       : name_(name),
         layout_(layout),
         rows_(rows),
         num_rows_(num_rows),
-        writer_(writer) {}
+        writer_(writer),
+        next_row_(first_row) {}
 
   // Rows of a shard. `strings`: as StoreKeys.
   absl::Status Write(const EmbeddingTable::Snapshot& shard,
@@ -166,7 +169,7 @@ class RowWriter {
   const int64_t num_rows_;
   BundleWriter* const writer_;
   SliceBuffers buffers_;
-  int64_t next_row_ = 0;
+  int64_t next_row_;
 };
 
 // As RowWriter, of no rows.
@@ -206,8 +209,9 @@ constexpr int64_t kWaitingChunk = int64_t{1} << 20;  // Keys.
 // The keys of all shards that wait for admission, chunk by chunk.
 class WaitingWriter {
  public:
-  WaitingWriter(const std::string& name, int64_t num_keys, BundleWriter* writer)
-      : name_(name), num_keys_(num_keys), writer_(writer) {}
+  WaitingWriter(const std::string& name, int64_t first, int64_t num_keys,
+                BundleWriter* writer)
+      : name_(name), num_keys_(num_keys), writer_(writer), next_(first) {}
 
   // `strings`: as StoreKeys.
   absl::Status Write(const StringKeys* strings, absl::Span<const int64_t> keys,
@@ -233,26 +237,83 @@ class WaitingWriter {
   const int64_t num_keys_;
   BundleWriter* const writer_;
   SliceBuffers buffers_;
-  int64_t next_ = 0;
+  int64_t next_;
 };
 
+using Snapshots = std::vector<std::unique_ptr<EmbeddingTable::Snapshot>>;
+
 // The blocks of all shards, one after the other.
-absl::Status WriteCounters(
-    const EmbeddingTable::CountersShape& each,
-    const std::vector<std::unique_ptr<EmbeddingTable::Snapshot>>& shards,
-    const std::string& name, BundleWriter* writer) {
+absl::Status WriteCounters(const SavedTable& table,
+                           const EmbeddingTable::CountersShape& each,
+                           const Snapshots& shards, BundleWriter* writer) {
   const auto num_shards = static_cast<int64_t>(shards.size());
-  const TensorShape shape({num_shards * each.num_blocks, each.block_bytes});
+  const TensorShape shape(
+      {table.all_shards * each.num_blocks, each.block_bytes});
   Tensor block(tensorflow::DT_UINT8, TensorShape({1, each.block_bytes}));
-  for (int64_t row = 0; row < shape.dim_size(0); ++row) {
+  for (int64_t i = 0; i < num_shards * each.num_blocks; ++i) {
+    const int64_t shard = i / each.num_blocks, own_block = i % each.num_blocks;
     const absl::Span<const uint8_t> counters =
-        shards[row / each.num_blocks]->counters(row % each.num_blocks);
+        shards[shard]->counters(own_block);
     std::copy(counters.begin(), counters.end(), block.flat<uint8_t>().data());
     TF_RETURN_IF_ERROR(writer->AddSlice(
-        WaitingCountersTensor(name, each.kind), shape,
-        TensorSlice({{row, 1}, {0, each.block_bytes}}), block));
+        WaitingCountersTensor(table.tensor_name, each.kind), shape,
+        TensorSlice(
+            {{table.shard_numbers[shard] * each.num_blocks + own_block, 1},
+             {0, each.block_bytes}}),
+        block));
   }
   return absl::OkStatus();
+}
+
+// Where the rows of a process are among those of all.
+struct Share {
+  CheckpointMeeting::Part own, before, all;
+  // Whether no process before this one has shards, so that this one writes what
+  // is there once.
+  bool is_first() const { return own.shards > 0 && before.shards == 0; }
+};
+
+absl::StatusOr<Share> Meet(const Snapshots& shards,
+                           CheckpointMeeting* meeting) {
+  Share share;
+  for (const auto& shard : shards) {
+    share.own.rows += shard->size();
+    share.own.waiting += shard->num_waiting();
+    ++share.own.shards;
+  }
+  share.all = share.own;
+  if (meeting == nullptr) return share;
+  const auto parts = meeting->Exchange(share.own);
+  if (!parts.ok()) return parts.status();
+  share.all = {};
+  for (int64_t i = 0; i < static_cast<int64_t>(parts->size()); ++i) {
+    if (i == meeting->owner()) share.before = share.all;
+    share.all.rows += (*parts)[i].rows;
+    share.all.waiting += (*parts)[i].waiting;
+    share.all.shards += (*parts)[i].shards;
+  }
+  return share;
+}
+
+// What the admission has seen of keys without a row.
+absl::Status WriteWaiting(const SavedTable& table, const Snapshots& shards,
+                          const Share& share, BundleWriter* writer) {
+  const EmbeddingTable::CountersShape counters =
+      table.shards[0]->counters_shape();
+  for (const EmbeddingTable* shard : table.shards) {
+    if (shard->counters_shape() != counters) return ShardsDiffer();
+  }
+  WaitingWriter waiting(table.tensor_name, share.before.waiting,
+                        share.all.waiting, writer);
+  for (size_t s = 0; s < shards.size(); ++s) {
+    const StringKeys* const strings = table.shards[s]->strings();
+    TF_RETURN_IF_ERROR(shards[s]->VisitWaiting(
+        kWaitingChunk,
+        [&](absl::Span<const int64_t> keys, absl::Span<const int32_t> seen) {
+          return waiting.Write(strings, keys, seen);
+        }));
+  }
+  return WriteCounters(table, counters, shards, writer);
 }
 
 }  // namespace
@@ -262,14 +323,16 @@ int64_t ChunkRows(int64_t full_width) {
 }
 
 absl::Status WriteTable(const SavedTable& table, Executor* executor,
-                        BundleWriter* writer, WriteBack* write_back) {
+                        BundleWriter* writer, WriteBack* write_back,
+                        bool* wrote) {
   const absl::Span<const EmbeddingTable* const> tables = table.shards;
   const std::string& name = table.tensor_name;
   // The locks come first: what is read below is of their moment.
   const KeysStay keys_stay(tables);
   const auto shards = FreezeAll(tables);
-  int64_t num_rows = 0;
-  for (const auto& shard : shards) num_rows += shard->size();
+  const absl::StatusOr<Share> share = Meet(shards, table.meeting);
+  if (!share.ok()) return share.status();
+  if (shards.empty()) return absl::OkStatus();
   const RowLayout& row_layout = shards[0]->layout();
   const TableLayout layout = {
       row_layout.dim,
@@ -278,14 +341,21 @@ absl::Status WriteTable(const SavedTable& table, Executor* executor,
       shards[0]->seed(),
       table.with_slots ? shards[0]->slots() : SlotLayout(),
       std::string(tables[0]->notes())};
-  TF_RETURN_IF_ERROR(WriteText(LayoutTensor(name), layout.ToText(), writer));
-  TF_RETURN_IF_ERROR(
-      WriteText(TableNameTensor(name), table.table_name, writer));
-  TF_RETURN_IF_ERROR(WriteWaiting(tables, shards, name, writer));
-  if (num_rows == 0) return WriteEmpty(name, layout, writer);
-  RowWriter rows(name, layout, row_layout, num_rows, writer);
+  if (share->is_first()) {
+    TF_RETURN_IF_ERROR(WriteText(LayoutTensor(name), layout.ToText(), writer));
+    TF_RETURN_IF_ERROR(
+        WriteText(TableNameTensor(name), table.table_name, writer));
+  }
+  TF_RETURN_IF_ERROR(WriteWaiting(table, shards, *share, writer));
+  *wrote = *wrote || share->is_first() || share->own.rows > 0 ||
+           share->own.waiting > 0 || tables[0]->counters_shape().num_blocks > 0;
+  if (share->is_first() && share->all.rows == 0) {
+    return WriteEmpty(name, layout, writer);
+  }
+  RowWriter rows(name, layout, row_layout, share->before.rows, share->all.rows,
+                 writer);
   ProgressLog progress(absl::StrCat("Saving table '", table.table_name, "'"),
-                       num_rows);
+                       share->own.rows);
   for (size_t s = 0; s < shards.size(); ++s) {
     const StringKeys* const strings = tables[s]->strings();
     TF_RETURN_IF_ERROR(shards[s]->Visit(
@@ -314,28 +384,6 @@ absl::Status ShardsDiffer() {
   return absl::InvalidArgumentError(
       "The shards of a table must have the same admission policy; got some of "
       "different ones.");
-}
-
-absl::Status WriteWaiting(
-    absl::Span<const EmbeddingTable* const> tables,
-    const std::vector<std::unique_ptr<EmbeddingTable::Snapshot>>& shards,
-    const std::string& name, BundleWriter* writer) {
-  const EmbeddingTable::CountersShape counters = tables[0]->counters_shape();
-  for (const EmbeddingTable* table : tables) {
-    if (table->counters_shape() != counters) return ShardsDiffer();
-  }
-  int64_t num_waiting = 0;
-  for (const auto& shard : shards) num_waiting += shard->num_waiting();
-  WaitingWriter waiting(name, num_waiting, writer);
-  for (size_t s = 0; s < shards.size(); ++s) {
-    const StringKeys* const strings = tables[s]->strings();
-    TF_RETURN_IF_ERROR(shards[s]->VisitWaiting(
-        kWaitingChunk,
-        [&](absl::Span<const int64_t> keys, absl::Span<const int32_t> seen) {
-          return waiting.Write(strings, keys, seen);
-        }));
-  }
-  return WriteCounters(counters, shards, name, writer);
 }
 
 }  // namespace tfembed

@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "cc/core/support/executor.h"
 #include "cc/core/table/embedding_table.h"
+#include "cc/kernels/checkpoint_meeting.h"
 #include "cc/kernels/disk_file.h"
 #include "tensorflow/core/util/tensor_bundle/tensor_bundle.h"
 
@@ -26,24 +27,22 @@ int64_t ChunkRows(int64_t full_width);
 // layout. All their rows are of one moment: writers of these tables wait until
 // it returns, readers do not. One thread copies rows while another writes those
 // before, with which the disk begins by `write_back`. Takes a few chunks of
-// memory.
+// memory. Sets `wrote` if there was something to write, which a process without
+// rows may not have.
 struct SavedTable {
   absl::Span<const EmbeddingTable* const> shards;
   std::string table_name;  // In the files and the log.
   std::string tensor_name;
-  bool with_slots = true;  // Else as a table without an optimizer.
+  bool with_slots = true;              // Else as a table without an optimizer.
+  std::vector<int64_t> shard_numbers;  // Of each of `shards`, among all.
+  int64_t all_shards = 0;
+  // Not null where other processes have shards of the table; `shards` may then
+  // be none, and the rows of all processes are of one moment.
+  CheckpointMeeting* meeting = nullptr;
 };
 absl::Status WriteTable(const SavedTable& table, Executor* executor,
-                        tensorflow::BundleWriter* writer,
-                        WriteBack* write_back);
-
-// Writes what the admission of a logical table has seen of keys without a row:
-// the tensors of WaitingKeysTensor and its neighbours in table_layout.h.
-// `shards` are the snapshots of `tables`, whose strings stay what they are.
-absl::Status WriteWaiting(
-    absl::Span<const EmbeddingTable* const> tables,
-    const std::vector<std::unique_ptr<EmbeddingTable::Snapshot>>& shards,
-    const std::string& name, tensorflow::BundleWriter* writer);
+                        tensorflow::BundleWriter* writer, WriteBack* write_back,
+                        bool* wrote);
 
 // The error where the shards of a table do not count alike.
 absl::Status ShardsDiffer();

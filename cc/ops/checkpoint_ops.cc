@@ -68,6 +68,11 @@ REGISTER_OP("Tfembed>TableSave")
     .Attr("tensor_names: list(string)")
     .Attr("shard_counts: list(int)")
     .Attr("with_slots: bool = true")
+    .Attr("shard_numbers: list(int) = []")
+    .Attr("all_shards: list(int) = []")
+    .Attr("owners: list(string) = []")
+    .Attr("owner: int = 0")
+    .Attr("token: string = ''")
     .SetIsStateful()
     .SetShapeFn(WithinMemory(SaveShape))
     .Doc(R"doc(
@@ -77,6 +82,12 @@ whose shards are the next `shard_counts[t]` of `tables`, becomes the tensors
 /waiting/keys [m], /waiting/seen [m] where keys wait for admission, in slices. The
 save takes a few chunks of memory; all rows are of one moment. With `with_slots`
 false the checkpoint is that of tables without an optimizer.
+
+Where tables lie in several processes, each of the `owners` runs the op, all at the
+same time, for the same tables: number `owner` writes its part, `prefix`_owner, of
+which MergeV2Checkpoints makes one checkpoint. `shard_numbers` are those of its
+handles among `all_shards`[t] of table t. Before, a file `prefix`.meeting-`token` is
+made, for all to see. FailedPrecondition: it is not on a shared file system.
 )doc");
 
 REGISTER_OP("Tfembed>TableRestore")
@@ -89,6 +100,9 @@ REGISTER_OP("Tfembed>TableRestore")
     .Attr("keep_seeds: list(bool)")
     .Attr("deal_rows: list(bool)")
     .Attr("load_slots: list(bool)")
+    .Attr("shard_numbers: list(int) = []")
+    .Attr("all_shards: list(int) = []")
+    .Attr("only_check: bool = false")
     .SetIsStateful()
     .SetShapeFn(WithinMemory(RestoreShape))
     .Doc(R"doc(
@@ -100,6 +114,9 @@ tables as they were. Rows go to shard floormod(key, number of shards);
 `Tfembed>TableReadWaiting` and `Tfembed>TableImportWaiting` in all tables. A table
 takes over the saved seed of its initial rows unless `keep_seeds`, and the saved
 slots with `load_slots`. `layouts` are the checkpoint's descriptions of the tables.
+Where tables lie in several processes, each runs the op, with `shard_numbers` and
+`all_shards` as for `Tfembed>TableSave`: first all with `only_check`, which changes
+nothing.
 )doc");
 
 absl::Status ChooseShape(InferenceContext* context) {
@@ -127,7 +144,7 @@ REGISTER_OP("Tfembed>TableChoose")
     .Doc(R"doc(
 Says which rows of the saved table `tensor_name` stay where row i goes to
 `tables`[`shards`[i]], of bounded size: `stays` [n], those that eviction would keep
-of each shard. InvalidArgument where the checkpoint lacks the notes that tell them.
+of each shard; -1 where another process has it. InvalidArgument where the checkpoint lacks the notes that tell them.
 Chunk c of `Tfembed>TableReadChunk` are rows `begins`[c] to `begins`[c + 1]. No table
 is changed.
 )doc");

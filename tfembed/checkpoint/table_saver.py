@@ -14,6 +14,7 @@ import contextlib
 import contextvars
 import dataclasses
 import os
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.ops import table as table_ops
 from tfembed.ops.private import orders_by_itself
 from tfembed.tables import HashTable, StringTable
-from tfembed.tables.arguments import host_device
+from tfembed.tables.arguments import by_device, host_device
 from tfembed.tables.partition import shard_of
 from tfembed.tables.sharded_table import NumberShard
 from tfembed.tables.string_table import StringShard
@@ -33,7 +34,6 @@ from tfembed.tables.string_table import StringShard
 __all__ = [
     "Room",
     "TableSource",
-    "check_one_device",
     "leave_slots_out",
     "leave_state_out",
     "register",
@@ -159,7 +159,6 @@ def _save_hash_tables(
     tables = list(trackables.values())
     for table in tables:
         _check_not_shared(table)
-        check_one_device(table.handles, table.name)
     # TensorFlow traces this function for the restore and save of a SavedModel,
     # and then calls it once more to write the export.
     exporting = private.exporting_saved_model()
@@ -168,20 +167,200 @@ def _save_hash_tables(
         is_export |= table.note_checkpoint(export_follows=exporting)
     # If an export failed after its trace, the next call is a checkpoint.
     is_export &= _is_of_saved_model(file_prefix)
-    saved = checkpoint_ops.save(
-        [handle for table in tables for handle in table.handles],
-        file_prefix,
-        tensor_names=[tensor_prefix(path) for path in trackables],
-        shard_counts=[len(table.shards) for table in tables],
-        with_slots=not is_export,
-    )
+    prefixes = _Owners(trackables).save(file_prefix, with_slots=not is_export)
     state = {} if is_export else _states(trackables)
-    with tf.control_dependencies([] if saved is None else [saved]):
-        prefixes = [tf.identity(file_prefix)]
     if state:
         prefix = tf.strings.join([file_prefix, "_state"])
         prefixes.append(_save_tensors(state, prefix))
     return prefixes
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shards:
+    """The shards of tables on one device.
+
+    Attributes:
+      device: the device.
+      handles: the handles, table by table.
+      counts: how many of them each table has.
+      numbers: which shard of its table each is.
+    """
+
+    device: str
+    handles: list[tf.Tensor]
+    counts: list[int]
+    numbers: list[int]
+
+
+class _Owners:
+    """The devices that hold tables, perhaps of several processes.
+
+    Args:
+      trackables: the tables by their paths.
+    """
+
+    def __init__(self, trackables: Mapping[str, HashTable]) -> None:
+        self._tables = list(trackables.values())
+        self._names = [tensor_prefix(path) for path in trackables]
+        self._all_shards = [len(table.shards) for table in self._tables]
+        held = [
+            (t, number, handle)
+            for t, table in enumerate(self._tables)
+            for number, handle in enumerate(table.handles)
+        ]
+        self._owners = []
+        for here in by_device([handle for *_, handle in held]):
+            own = [held[i] for i in here]
+            self._owners.append(
+                _Shards(
+                    own[0][2].device,
+                    [handle for *_, handle in own],
+                    [
+                        sum(t == one for one, *_ in own)
+                        for t in range(len(self._tables))
+                    ],
+                    [number for _, number, _ in own],
+                )
+            )
+        self._is_here = len(self._owners) == 1 and (
+            host_device(self._owners[0].device)[0] == "localhost"
+        )
+
+    def save(
+        self, file_prefix: tf.Tensor, *, with_slots: bool
+    ) -> list[tf.Tensor]:
+        """Writes the tables at one moment; returns the prefixes of all parts.
+
+        Raises:
+          tf.errors.FailedPreconditionError: an owner does not see the folder.
+        """
+        if self._is_here:
+            saved = self._save_part(file_prefix, 0, with_slots=with_slots)
+            return [_after(saved, tf.identity, file_prefix)]
+        token = uuid.uuid4().hex
+        with tf.device("CPU:0"):
+            marked = tf.raw_ops.WriteFile(
+                filename=tf.strings.join([file_prefix, f".meeting-{token}"]),
+                contents="",
+            )
+
+        def save() -> list[tf.Tensor]:
+            return [
+                _after(
+                    self._save_part(
+                        file_prefix,
+                        number,
+                        with_slots=with_slots,
+                        owners=[owner.device for owner in self._owners],
+                        owner=number,
+                        token=token,
+                    ),
+                    tf.strings.join,
+                    [file_prefix, f"_{number}"],
+                )
+                for number in range(len(self._owners))
+            ]
+
+        with tf.control_dependencies([] if marked is None else [marked]):
+            return _at_the_same_time(save)
+
+    def restore(
+        self, prefix: tf.Tensor, sources: Sequence[TableSource]
+    ) -> list[tf.Tensor]:
+        """Replaces the tables; returns the layout of each in the checkpoint.
+
+        Raises:
+          tf.errors.FailedPreconditionError: an owner does not see the files.
+          tf.errors.OpError: as `tfembed.ops.checkpoint.restore`.
+        """
+
+        def restore(*, only_check: bool) -> list[tf.Tensor]:
+            return [
+                self._restore_part(prefix, i, sources, only_check=only_check)
+                for i in range(len(self._owners))
+            ]
+
+        try:
+            if len(self._owners) == 1:
+                return tf.unstack(restore(only_check=False)[0])
+            checked = _at_the_same_time(lambda: restore(only_check=True))
+        except tf.errors.NotFoundError as error:
+            self._explain(prefix, error)
+            raise
+        with tf.control_dependencies(checked):
+            layouts = _at_the_same_time(lambda: restore(only_check=False))
+        by_table: dict[int, tf.Tensor] = {}
+        for owner, found in zip(self._owners, layouts, strict=True):
+            there = [t for t, count in enumerate(owner.counts) if count]
+            by_table |= dict(zip(there, tf.unstack(found), strict=True))
+        return [by_table[t] for t in range(len(self._tables))]
+
+    def _save_part(
+        self, prefix: tf.Tensor, number: int, **options: Any
+    ) -> tf.Operation | None:
+        owner = self._owners[number]
+        with tf.device(owner.device):
+            return checkpoint_ops.save(
+                owner.handles,
+                prefix,
+                tensor_names=self._names,
+                shard_counts=owner.counts,
+                shard_numbers=owner.numbers,
+                all_shards=self._all_shards,
+                **options,
+            )
+
+    def _restore_part(
+        self,
+        prefix: tf.Tensor,
+        number: int,
+        sources: Sequence[TableSource],
+        *,
+        only_check: bool = False,
+    ) -> tf.Tensor:
+        owner = self._owners[number]
+        there = [t for t, count in enumerate(owner.counts) if count]
+        with tf.device(owner.device):
+            return checkpoint_ops.restore(
+                owner.handles,
+                prefix,
+                tensor_names=[self._names[t] for t in there],
+                shard_counts=[owner.counts[t] for t in there],
+                keep_seeds=[self._tables[t].seed_is_given for t in there],
+                deal_rows=[self._tables[t].deals_by_remainder for t in there],
+                load_slots=[sources[t].load_slots for t in there],
+                shard_numbers=owner.numbers,
+                all_shards=[self._all_shards[t] for t in there],
+                only_check=only_check,
+            )
+
+    def _explain(self, prefix: tf.Tensor, error: tf.errors.OpError) -> None:
+        """Raises another error if the files are seen here, but not there."""
+        if self._is_here or not tf.executing_eagerly():
+            return
+        index = f"{prefix.numpy().decode()}.index"
+        if tf.io.gfile.exists(index) and index in error.message:
+            devices = ", ".join(owner.device for owner in self._owners)
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                f"'{index}' is not seen by all of {devices}. Processes that "
+                "restore tables together need a shared file system. Nothing "
+                f"was changed. {error.message}",
+            ) from error
+
+
+def _after(done: tf.Operation | None, make: Any, *args: Any) -> tf.Tensor:
+    """Returns make(*args), made once an operation is done."""
+    with tf.control_dependencies([] if done is None else [done]):
+        return make(*args)
+
+
+def _at_the_same_time(run: Callable[[], list[tf.Tensor]]) -> list[tf.Tensor]:
+    """Runs ops of several devices, which wait for each other."""
+    if tf.executing_eagerly():
+        return list(tf.function(run, autograph=False, jit_compile=False)())
+    return run()
 
 
 def _states(trackables: Mapping[str, HashTable]) -> dict[str, tf.Tensor]:
@@ -242,7 +421,6 @@ def _restore_hash_tables(
     left_out = private.exporting_saved_model() or _SLOTS_LEFT_OUT.get()
     for table in trackables.values():
         _check_not_shared(table)
-        check_one_device(table.handles, table.name)
     room = Room()
     sources = [
         TableSource(
@@ -257,22 +435,12 @@ def _restore_hash_tables(
     for source in sources:
         source.read_ahead()
     states = _saved_states(sources, merged_prefix)
-    tables = [source.table for source in sources]
-    layouts = checkpoint_ops.restore(
-        [handle for table in tables for handle in table.handles],
-        merged_prefix,
-        tensor_names=[source.tensor_name for source in sources],
-        shard_counts=[len(table.shards) for table in tables],
-        keep_seeds=[table.seed_is_given for table in tables],
-        deal_rows=[table.deals_by_remainder for table in tables],
-        load_slots=[source.load_slots for source in sources],
-    )
+    layouts = _Owners(trackables).restore(merged_prefix, sources)
     if tf.executing_eagerly():
-        for source, layout in zip(sources, layouts.numpy(), strict=True):
+        texts = [layout.numpy() for layout in layouts]
+        for source, layout in zip(sources, texts, strict=True):
             _adopt(source, layout.decode())
-        for source, state, layout in zip(
-            sources, states, layouts.numpy(), strict=True
-        ):
+        for source, state, layout in zip(sources, states, texts, strict=True):
             if state is not None:
                 source.table.rule_state.restore(
                     state, is_trained=b"\nrule " in layout
@@ -559,14 +727,22 @@ class TableSource:
                 keys, len(table.shards), table.partitioner, table.name
             )
 
-        rows.keep_only(
-            *checkpoint_ops.choose(
-                table.handles,
-                self._prefix,
-                rows.shards(shard),
-                tensor_name=self.tensor_name,
+        shards, handles = rows.shards(shard), table.handles
+        chosen = []
+        for here in by_device(handles):
+            places = [
+                here.index(s) if s in here else -1 for s in range(len(handles))
+            ]
+            chosen.append(
+                checkpoint_ops.choose(
+                    [handles[s] for s in here],
+                    self._prefix,
+                    tf.gather(tf.constant(places), shards),
+                    tensor_name=self.tensor_name,
+                )
             )
-        )
+        stays, begins = zip(*chosen, strict=True)
+        rows.keep_only(tf.reduce_all(tf.stack(stays), 0), begins[0])
 
     def _lay_out_slots(self) -> None:
         """Makes a table with the checkpoint's slots, by which rows are read.
@@ -650,26 +826,6 @@ def _check_not_shared(table: HashTable) -> None:
             "worker, and load by `load_from_file_system_with_restore_function`, "
             "by any number of workers. Leave the Variable itself out of "
             "checkpoints with checkpoint=False."
-        )
-
-
-def check_one_device(handles: Sequence[tf.Tensor], name: str) -> None:
-    """Raises an error if the shards of a table are on several devices.
-
-    Args:
-      handles: the handles of the shards.
-      name: the name of the table.
-
-    Raises:
-      tfembed.errors.UnsupportedError: the shards are on several devices.
-    """
-    if len({host_device(handle.device) for handle in handles}) > 1:
-        devices = sorted({handle.device or "/CPU:0" for handle in handles})
-        raise errors.UnsupportedError(
-            f"The shards of table '{name}' are on {', '.join(devices)}; raw "
-            "files, and checkpoints in eager mode, need all shards of a table "
-            "on one device. Give `devices` one name several times, or save "
-            "the result of `export` and `upsert` it later."
         )
 
 

@@ -18,6 +18,11 @@ def save(
     tensor_names: Sequence[str],
     shard_counts: Sequence[int],
     with_slots: bool = True,
+    shard_numbers: Sequence[int] = (),
+    all_shards: Sequence[int] = (),
+    owners: Sequence[str] = (),
+    owner: int = 0,
+    token: str = "",
 ) -> tf.Operation | None:
     """Writes tables as one bundle of files, `prefix`.index and .data-*.
 
@@ -27,8 +32,17 @@ def save(
       tensor_names: per table the prefix of its tensors' names.
       shard_counts: per table the number of its shards.
       with_slots: whether to write slots.
+      shard_numbers: which shard of its table each handle is; empty where all
+        shards of all tables are here.
+      all_shards: per table the number of its shards everywhere, then.
+      owners: the names of all devices that save together; empty: one alone.
+        Each writes the prefix "<prefix>_<its number>".
+      owner: which of `owners` this is.
+      token: a word of this save alone; "<prefix>.meeting-<token>" is a file.
 
     Raises:
+      tf.errors.FailedPreconditionError: that file cannot be seen from here.
+      tf.errors.UnavailableError: another owner failed, or did not come.
       tf.errors.OpError: the files cannot be written.
     """
     return library.load().tfembed_table_save(
@@ -37,6 +51,11 @@ def save(
         tensor_names=list(tensor_names),
         shard_counts=list(shard_counts),
         with_slots=with_slots,
+        shard_numbers=list(shard_numbers),
+        all_shards=list(all_shards),
+        owners=list(owners),
+        owner=owner,
+        token=token,
     )
 
 
@@ -49,6 +68,9 @@ def restore(
     keep_seeds: Sequence[bool],
     deal_rows: Sequence[bool],
     load_slots: Sequence[bool],
+    shard_numbers: Sequence[int] = (),
+    all_shards: Sequence[int] = (),
+    only_check: bool = False,
 ) -> tf.Tensor:
     """Replaces the content of tables by that of a checkpoint.
 
@@ -63,6 +85,8 @@ def restore(
         False leaves it empty, for `read_chunk` and `table.import_rows`.
       load_slots: per table whether saved slots are loaded, and added to the
         rows if the table has none.
+      shard_numbers, all_shards: as for `save`.
+      only_check: whether to check all that is read, and change nothing.
 
     Returns:
       string [tables]: the checkpoint's description of each table.
@@ -81,6 +105,9 @@ def restore(
         keep_seeds=list(keep_seeds),
         deal_rows=list(deal_rows),
         load_slots=list(load_slots),
+        shard_numbers=list(shard_numbers),
+        all_shards=list(all_shards),
+        only_check=only_check,
     )
 
 
@@ -121,7 +148,7 @@ def choose(
     Args:
       tables: the handles of the table's shards.
       prefix: string scalar.
-      shards: int32 [n], the shard of each saved row.
+      shards: int32 [n], the shard of each saved row; -1: on another device.
       tensor_name: the prefix of the table's tensors' names.
 
     Returns:

@@ -69,26 +69,16 @@ def test_it_is_trained_as_on_one_device(make):
 @pytest.mark.parametrize(
     "use",
     [
-        lambda v, folder: tf.train.Checkpoint(v=v).save(f"{folder}/ckpt"),
         lambda v, folder: v.save_to_file_system(folder),
         lambda v, folder: v.load_from_file_system(folder),
     ],
-    ids=["checkpoint", "save", "load"],
+    ids=["save", "load"],
 )
-def test_files_say_that_they_need_one_device(tmp_path, use):
+def test_raw_files_say_that_they_need_one_device(tmp_path, use):
     v = variable()
     with pytest.raises(errors.UnsupportedError, match="CPU:0, .*CPU:1"):
         use(v, str(tmp_path))
     assert v.size() == 6
-
-
-def test_a_checkpoint_is_not_restored_on_several_devices(tmp_path):
-    together, apart = variable(["/CPU:0"] * 2), variable()
-    path = tf.train.Checkpoint(v=together).save(str(tmp_path / "ckpt"))
-    apart.clear()
-    with pytest.raises(errors.UnsupportedError, match="CPU:0, .*CPU:1"):
-        tf.train.Checkpoint(v=apart).restore(path)
-    assert apart.size() == 0
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from tfembed import checks, errors
 from tfembed.checkpoint import row_files
-from tfembed.checkpoint.table_saver import check_one_device
 from tfembed.ops import files as file_ops
 from tfembed.ops.private import orders_by_itself
 from tfembed.tables import HashTable
+from tfembed.tables.arguments import by_device
 
 __all__ = [
     "BUFFER_SIZE",
@@ -105,7 +105,7 @@ def save(
     Raises:
       tf.errors.AlreadyExistsError: the files hold rows of another table.
     """
-    check_one_device(table.handles, table.name)
+    _check_one_device(table)
 
     def write() -> tf.Operation | None:
         return file_ops.save(
@@ -167,7 +167,7 @@ def load(
     Returns:
       The op in a graph, None in eager mode.
     """
-    check_one_device(table.handles, table.name)
+    _check_one_device(table)
     with tf.name_scope(name or "load_from_file_system"):
         return row_files.load(
             table,
@@ -175,6 +175,21 @@ def load(
             [str(stem) for stem in stems],
             buffer_size=rows(buffer_size),
             select=select,
+        )
+
+
+def _check_one_device(table: Any) -> None:
+    """Raises an error if one op cannot write all files of a table at once.
+
+    Raises:
+      tfembed.errors.UnsupportedError: the shards are on several devices.
+    """
+    if len(by_device(table.handles)) > 1:
+        devices = sorted({handle.device for handle in table.handles})
+        raise errors.UnsupportedError(
+            f"The shards of table '{table.name}' are on {', '.join(devices)}; "
+            "raw files need all shards of a table on one device. Save it by "
+            "tf.train.Checkpoint, which takes any devices."
         )
 
 
