@@ -149,7 +149,8 @@ RECORDED = {
 LEAVING = [
     *(("table", how) for how in RECORDED),
     *(("layer", how) for how in ("twice", "in the other branch")),
-    *((kind, "at once") for kind in ("sparse lookup", "shadow")),
+    ("sparse lookup", "at once"),
+    *(("shadow", how) for how in ("at once", "twice", "in a function")),
 ]
 
 

@@ -434,13 +434,12 @@ def _dense_shape(op: Any, table: tf.Tensor, values: tf.Tensor) -> Any:
     function, which a branch may call, and only then. All others have a
     `KeyedShape`, which says why they cannot become dense.
     """
-    leaves = _leaves_branch(op) or _leaves_function(op)
     shape = private.handle_shape(table)
     if not shape.is_fully_defined():
-        return None if leaves else keyed_shape(values.shape[-1])
+        return keyed_shape(values.shape[-1])
     size = shape.as_list()
     if size[0] == 0:
-        if not leaves:
+        if not (_leaves_branch(op) or _leaves_function(op)):
             return keyed_shape(size[1])
         size[0] = -1  # Not 0: a dense tensor would lose rows without an error.
     fits = max(size) <= tf.int32.max
