@@ -2,11 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <new>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "cc/core/support/block_pool.h"
+#include "cc/core/support/guard_memory.h"
 #include "cc/core/support/memory_promise.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/framework/types.h"
@@ -51,14 +51,13 @@ bool IsForTheCpuAlone(AllocatorAttributes attributes) {
 }  // namespace
 
 absl::Status NoMemoryFor(const tensorflow::OpKernel& kernel) {
-  try {
+  const auto in_words = [&] {
     return absl::ResourceExhaustedError(absl::StrCat(
         "The system refused memory that ", kernel.type_string(),
         " needs beside its inputs and outputs. Give smaller batches, or the "
         "process more memory."));
-  } catch (const std::bad_alloc&) {  // Without words it takes none.
-    return absl::Status(absl::StatusCode::kResourceExhausted, "");
-  }
+  };
+  return GuardMemory(in_words, MemoryRefused);
 }
 
 absl::Status AllocateRows(OpKernelContext* context, int index,

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <functional>
-#include <new>
 #include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "cc/core/support/executor.h"
+#include "cc/core/support/guard_memory.h"
 #include "cc/kernels/kernel_registration.h"
 #include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/framework/kernel_def_builder.h"
@@ -69,11 +69,8 @@ class WithinMemory : public Kernel {
   using Kernel::Kernel;
 
   void Compute(tensorflow::OpKernelContext* context) override {
-    try {
-      Kernel::Compute(context);
-    } catch (const std::bad_alloc&) {
-      context->SetStatus(NoMemoryFor(*this));
-    }
+    GuardMemory([&] { Kernel::Compute(context); },
+                [&] { context->SetStatus(NoMemoryFor(*this)); });
   }
 };
 

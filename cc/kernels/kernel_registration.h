@@ -1,9 +1,7 @@
 #ifndef TFEMBED_KERNELS_KERNEL_REGISTRATION_H_
 #define TFEMBED_KERNELS_KERNEL_REGISTRATION_H_
 
-#include <new>
-
-#include "absl/status/status.h"
+#include "cc/core/support/guard_memory.h"
 #include "tensorflow/core/framework/kernel_def_builder.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -14,13 +12,12 @@ namespace tfembed {
 template <class Kernel>
 tensorflow::OpKernel* MakeKernel(
     tensorflow::OpKernelConstruction* construction) {
-  try {
-    return new Kernel(construction);
-  } catch (const std::bad_alloc&) {
-    construction->SetStatus(
-        absl::Status(absl::StatusCode::kResourceExhausted, ""));
-    return nullptr;
-  }
+  return GuardMemory(
+      [&]() -> tensorflow::OpKernel* { return new Kernel(construction); },
+      [&] {
+        construction->SetStatus(MemoryRefused());
+        return nullptr;
+      });
 }
 
 // REGISTER_KERNEL_BUILDER of a KernelDefBuilder and a class, by MakeKernel. All

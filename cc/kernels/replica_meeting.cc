@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "cc/core/support/guard_memory.h"
 #include "cc/core/support/mutex.h"
 #include "cc/kernels/kernel_context.h"
 #include "tensorflow/core/framework/cancellation.h"
@@ -109,12 +110,12 @@ void EndCancelled(const MeetingCallPtr& call) {
         "The step was cancelled while replicas waited for one another."));
     call->done();
   };
-  try {
-    tensorflow::Env::Default()->SchedClosureAfter(kMicrosToLetTheCauseBeFirst,
-                                                  end);
-  } catch (const std::bad_alloc&) {
-    end();
-  }
+  GuardMemory(
+      [&] {
+        tensorflow::Env::Default()->SchedClosureAfter(
+            kMicrosToLetTheCauseBeFirst, end);
+      },
+      end);
 }
 
 // Joins a call to its meeting, or ends the call where it was cancelled; all
@@ -159,11 +160,8 @@ MeetingKernel::MeetingKernel(tensorflow::OpKernelConstruction* construction)
 }
 
 absl::Status MeetingKernel::ComputeWithinMemory(Contexts replicas) const {
-  try {
-    return Compute(replicas);
-  } catch (const std::bad_alloc&) {
-    return NoMemoryFor(*this);
-  }
+  return GuardMemory([&] { return Compute(replicas); },
+                     [&] { return NoMemoryFor(*this); });
 }
 
 void MeetingKernel::ComputeAsync(OpKernelContext* context, DoneCallback done) {

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "cc/core/support/guard_memory.h"
 #include "cc/kernels/grouped_inputs.h"
 #include "cc/kernels/kernel_context.h"
 #include "cc/kernels/lookup_kernel.h"
@@ -276,15 +277,14 @@ class WaitingOp : public AsyncOpKernel {
 
   absl::Status AwaitUse(OpKernelContext* context, StepQueue* queue,
                         const bool* cancelled) const {
-    try {
+    const auto use = [&] {
       absl::Status status;
       if (UseReady(context, queue, Seconds(*queue), cancelled, &status)) {
         return status;
       }
       return *cancelled ? Cancelled() : NotReady(*queue);
-    } catch (const std::bad_alloc&) {
-      return NoMemoryFor(*this);
-    }
+    };
+    return GuardMemory(use, [&] { return NoMemoryFor(*this); });
   }
 
   static absl::Status Cancelled() {

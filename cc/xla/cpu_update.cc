@@ -15,9 +15,10 @@
 #include "cc/core/optimizers/update_rule.h"
 #include "cc/core/rows/row_addresses.h"
 #include "cc/core/simd/dispatch.h"
+#include "cc/core/support/guard_memory.h"
 #include "cc/xla/exchange.h"
 #include "cc/xla/rows.h"
-#include "xla/service/custom_call_status.h"
+#include "xla/service/custom_call_status_internal.h"
 #include "xla/service/custom_call_target_registry.h"
 
 namespace tfembed {
@@ -255,16 +256,21 @@ void Run(const Call& call, const UpdateRule& rule, void** out,
 }  // namespace
 
 // Parsing cannot fail: the program wrote the text, and the kernel has parsed
-// the rule before.
+// the rule before. Memory is refused before a row changes, if it is.
 extern "C" void TfembedUpdateRows(void* out, const void** in,
                                   const char* opaque, size_t opaque_size,
-                                  XlaCustomCallStatus* /*status*/) {
-  Call call;
-  if (!ParseCall(absl::string_view(opaque, opaque_size), &call)) return;
-  const absl::StatusOr<std::unique_ptr<UpdateRule>> rule =
-      UpdateRule::Parse(call.rule);
-  if (!rule.ok()) return;
-  Run(call, **rule, static_cast<void**>(out), in);
+                                  XlaCustomCallStatus* status) {
+  const auto run = [&] {
+    Call call;
+    if (!ParseCall(absl::string_view(opaque, opaque_size), &call)) return;
+    const absl::StatusOr<std::unique_ptr<UpdateRule>> rule =
+        UpdateRule::Parse(call.rule);
+    if (!rule.ok()) return;
+    Run(call, **rule, static_cast<void**>(out), in);
+  };
+  // TensorFlow exports no function that writes a status. So short a message
+  // takes no memory.
+  GuardMemory(run, [&] { status->message.emplace("out of memory"); });
 }
 
 XLA_CPU_REGISTER_CUSTOM_CALL_TARGET_WITH_SYM(kTarget, &TfembedUpdateRows);

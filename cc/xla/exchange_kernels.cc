@@ -1,7 +1,6 @@
 // The kernels of cc/ops/exchange_ops.cc: read, check, build the program.
 #include <limits>
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "cc/core/optimizers/update_rule.h"
+#include "cc/core/support/guard_memory.h"
 #include "cc/kernels/kernel_registration.h"
 #include "cc/xla/exchange.h"
 #include "cc/xla/rows.h"
@@ -195,12 +195,8 @@ class BuiltWithinMemory : public Kernel {
   using Kernel::Kernel;
 
   void Compile(XlaOpKernelContext* context) override {
-    try {
-      Kernel::Compile(context);
-    } catch (const std::bad_alloc&) {
-      context->SetStatus(
-          absl::Status(absl::StatusCode::kResourceExhausted, ""));
-    }
+    GuardMemory([&] { Kernel::Compile(context); },
+                [&] { context->SetStatus(MemoryRefused()); });
   }
 };
 

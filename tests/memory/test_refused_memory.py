@@ -4,7 +4,8 @@ Kind: std::bad_alloc that leaves a kernel, a loop of tasks or a thread ends the
 process, and one that leaves a change half done bends a table. Looked for in: all
 kernels (TFEMBED_KERNEL), ops that wait on a thread, the queue of steps, growing
 indexes, lists of chunks, threads that write back files, tasks of a training step,
-what makes kernels and shapes, meetings of replicas.
+what makes kernels and shapes, meetings of replicas, the call of compiled programs.
+Under `ulimit -v` TensorFlow's own threads end the process where they begin.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import pytest
 
 import fresh_process
+from tfembed.ops import exchange
 
 HERE = pathlib.Path(__file__).resolve().parent
 COMPILER = shutil.which("g++") or shutil.which("c++")
@@ -69,6 +71,19 @@ STEPS = "update", "new_rows", "update_half", "update_moving", "evict_rows"
 def test_a_step_that_is_refused_memory_changes_nothing(tmp_path):
     failed = refusals(tmp_path, "one", *STEPS)
     assert set(failed) == set(STEPS) and min(failed.values()) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(exchange.why_missing()), reason=exchange.why_missing())
+def test_a_compiled_step_that_is_refused_memory_changes_nothing(tmp_path):
+    failed = refusals(tmp_path, "one", "update_compiled")
+    assert failed["update_compiled"] > 0
+
+
+@pytest.mark.slow
+def test_files_are_written_and_read_within_memory(tmp_path):
+    failed = refusals(tmp_path, "one", "save", "restore")
+    assert failed["save"] > 0 and failed["restore"] > 0
 
 
 @pytest.mark.slow

@@ -5,13 +5,13 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <new>
 #include <random>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "cc/core/support/guard_memory.h"
 
 namespace tfembed {
 namespace {
@@ -99,12 +99,12 @@ absl::Status HashIndex::Promise(int64_t keys) {
                         bytes() - promise_.bytes();
   absl::Status status = promise_.Ask(fresh);
   if (!status.ok()) return status;
-  try {
-    status = Allocate(num_buckets);
-  } catch (const std::bad_alloc&) {
-    status = absl::ResourceExhaustedError(
-        "The system refused memory for a list of a table's index.");
-  }
+  status = GuardMemory(
+      [&] { return Allocate(num_buckets); },
+      [] {
+        return absl::ResourceExhaustedError(
+            "The system refused memory for a list of a table's index.");
+      });
   if (!status.ok()) {
     promise_.Return(fresh);
     return status;

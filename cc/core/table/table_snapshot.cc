@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cc/core/support/guard_memory.h"
 #include "cc/core/support/row_copy.h"
 #include "cc/core/table/embedding_table.h"
 
@@ -58,11 +59,11 @@ struct Chunk {
 
   // ResourceExhausted also where the visitor had no memory.
   absl::Status Show(const EmbeddingTable::Snapshot::Visitor& visit) const {
-    try {
-      return visit({keys.get(), static_cast<size_t>(n)}, rows.get());
-    } catch (const std::bad_alloc&) {
-      return NoMemoryToCopy(n);
-    }
+    return GuardMemory(
+        [&] {
+          return visit({keys.get(), static_cast<size_t>(n)}, rows.get());
+        },
+        [&] { return NoMemoryToCopy(n); });
   }
 
   int64_t n = 0;
