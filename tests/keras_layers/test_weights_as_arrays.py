@@ -193,6 +193,16 @@ def test_arrays_are_asked_for_as_numpy_2_asks(model):
             one.__array__(np.float32, copy=True)
 
 
+def test_weights_and_files_of_a_table_alone_warn_of_nothing(model, tmp_path):
+    alone = keras.Sequential([model.layers[0], model.layers[1]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        alone.set_weights(alone.get_weights())
+        alone.save_weights(tmp_path / "a.weights.h5")
+        alone.save(tmp_path / "a.keras")
+        tf.train.Checkpoint(model=alone).write(str(tmp_path / "a"))
+
+
 # What a program differentiates with respect to, and gives to an optimizer.
 SOURCES = {
     "weight": lambda weight, tape: weight,

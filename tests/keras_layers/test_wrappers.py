@@ -265,8 +265,17 @@ def test_a_branch_trains_rows_as_keras_own_layer_does():
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_loop_that_cannot_train_rows_is_refused_in_words(loop):
+    layer = OURS["Embedding"]()
     with pytest.raises(errors.UnsupportedError, match="before the loop"):
-        _fit_by(LOOPS[loop], OURS["Embedding"]())
+        _fit_by(LOOPS[loop], layer)
+    assert layer.table.size() == 0
+
+
+def test_a_vectorized_map_gives_the_rows_of_a_plain_call():
+    layer, ids = OURS["Embedding"](), tf.constant([[1, 2, 3], [3, 3, 2]])
+
+    found = keras.ops.vectorized_map(layer, ids)
+    np.testing.assert_array_equal(found, layer(ids))
 
 
 @pytest.mark.parametrize(
@@ -281,11 +290,17 @@ def test_a_distributed_embedding_inside_of_control_flow_is_refused(
         _fit_by(function, _distributed())
 
 
-def test_the_cell_of_an_rnn_is_told_to_unroll():
+@pytest.mark.parametrize("ours", OURS)
+@pytest.mark.parametrize("stacked", [False, True])
+def test_the_cell_of_an_rnn_is_told_what_to_do(ours, stacked):
+    layer = OURS[ours]()
     ids = keras.Input((3, 1), dtype="int64")
-    layer = OURS["Embedding"]()
-    model = keras.Model(ids, _head()(keras.layers.RNN(Cell(layer))(ids)))
+    cell = Cell(layer)
+    cells = [cell, keras.layers.GRUCell(2)] if stacked else cell
+    model = keras.Model(ids, _head()(keras.layers.RNN(cells)(ids)))
     model.compile(keras.optimizers.SGD(0.1), "mse")
 
-    with pytest.raises(errors.UnsupportedError, match="unroll=True"):
+    words = "unroll=True|before the loop"
+    with pytest.raises(errors.UnsupportedError, match=words):
         model.fit(np.zeros((BATCH, 3, 1), int), TARGETS, verbose=0)
+    np.testing.assert_array_equal(_rows(layer), 0.5)

@@ -14,6 +14,7 @@ from tfembed.dynamic_embedding.tensorflow1.graph_variables import has_variables
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.arguments import EmbeddingWeights
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.ops import private
 from tfembed.ops.combiners import weights_like, with_weight_gradient
 from tfembed.ops.model_calls import note_lookup
 
@@ -167,9 +168,21 @@ def embedding_lookup_unique(
 ) -> Any:
     """Looks up as `embedding_lookup`, but fetches each distinct id once.
 
-    The gradient is the same, with one entry for each distinct id.
+    The gradient is the same, with one entry for each distinct id. Inside of
+    tf.vectorized_map each id is fetched: TensorFlow stacks what all parts give,
+    and they have different numbers of distinct ids.
     """
     params = single_weights(params)
+    if private.is_vectorized():
+        return embedding_lookup(
+            params,
+            arguments.id_tensor(ids, params),
+            partition_strategy,
+            name,
+            validate_indices,
+            max_norm,
+            return_trainable,
+        )
     with tf.name_scope("embedding_lookup_unique"):
         ids = arguments.id_tensor(ids, params)
         distinct, positions = tf.unique(tf.reshape(ids, [-1]))
