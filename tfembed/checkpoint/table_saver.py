@@ -22,11 +22,11 @@ import tensorflow as tf
 
 from tfembed import checks, errors
 from tfembed.checkpoint import private
+from tfembed.cluster.owners import by_device, host_device
 from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.ops import table as table_ops
 from tfembed.ops.private import orders_by_itself
 from tfembed.tables import HashTable, StringTable
-from tfembed.tables.arguments import by_device, host_device
 from tfembed.tables.partition import shard_of
 from tfembed.tables.sharded_table import NumberShard
 from tfembed.tables.string_table import StringShard

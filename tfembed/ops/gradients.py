@@ -59,7 +59,7 @@ _MARK = 29533.0  # Another number means that the gradient was changed.
 
 
 def trainable_rows(
-    anchor: Any, keys: tf.Tensor, rows: tf.Tensor, *, is_remote: bool = False
+    anchor: Any, keys: tf.Tensor, rows: tf.Tensor, *, is_apart: bool = False
 ) -> tf.Tensor:
     """Returns `rows` unchanged, with a gradient for `anchor`.
 
@@ -72,9 +72,9 @@ def trainable_rows(
         so that freezing converts it to a constant.
       keys: int64, int32 or string [...].
       rows: float32 [..., dim], the rows of `keys`.
-      is_remote: whether another process has the table. Then a token of it takes
-        the place of the handle: an op that took that would run there, and the
-        rows would go there and back.
+      is_apart: whether another process, or another device, has the table. Then a
+        token of it takes the place of the handle: an op that took that would run
+        there, and the rows would go there and back.
 
     Returns:
       `rows`. Its gradient with respect to `anchor` is
@@ -92,7 +92,7 @@ def trainable_rows(
     source = getattr(anchor, "read_variable", None)
     if source is not None:
         return module.tfembed_trainable_rows_of(source.read_value(), keys, rows)
-    if is_remote:
+    if is_apart:
         token = module.tfembed_table_token(handle)
         return module.tfembed_trainable_rows_of(token, keys, rows)
     return module.tfembed_trainable_rows(handle, keys, rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
 import numbers
@@ -14,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import checks, errors
+from tfembed.cluster.owners import host_device
 from tfembed.initializers import RowInitializer
 from tfembed.ops import private
 from tfembed.policies import (
@@ -26,7 +26,6 @@ from tfembed.policies.admission import as_admission
 
 __all__ = [
     "at_hand",
-    "by_device",
     "check_bounded_admission",
     "check_devices",
     "check_initializer",
@@ -36,7 +35,6 @@ __all__ = [
     "check_rows",
     "check_trained",
     "key_tensor",
-    "host_device",
     "policy_options",
     "rows_per_shard",
     "shard_bounds",
@@ -45,34 +43,6 @@ __all__ = [
     "value_tensor",
     "widened",
 ]
-
-
-@functools.lru_cache
-def host_device(device: str) -> tuple[str, int, int, int]:
-    """Parses the name of a host device.
-
-    Args:
-      device: a full or partial name, as in "/job:localhost/task:0/CPU:0" and
-        "/CPU:0"; omitted parts get their first value.
-
-    Returns:
-      Job, replica, task and device index.
-    """
-    spec = tf.DeviceSpec.from_string(device)
-    return (
-        spec.job or "localhost",
-        spec.replica or 0,
-        spec.task or 0,
-        spec.device_index or 0,
-    )
-
-
-def by_device(handles: Sequence[tf.Tensor]) -> list[list[int]]:
-    """Groups the indices of handles by the device that holds the handle."""
-    indices: dict[tuple[str, int, int, int], list[int]] = {}
-    for i, handle in enumerate(handles):
-        indices.setdefault(host_device(handle.device), []).append(i)
-    return list(indices.values())
 
 
 _NO_DEVICE = "no device"

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfembed import checks, errors, optimizers
+from tfembed.cluster.owners import by_device, host_device
+from tfembed.cluster.row_exchange import RowExchange
 from tfembed.initializers import known_fan_in, table_initializer
 from tfembed.ops import check_forward_mode, grouped, private
 from tfembed.ops import table as table_ops
@@ -19,18 +21,14 @@ from tfembed.ops.gradients import (
     shrink_factor,
     with_finite_rows,
 )
+from tfembed.ops.ids import wide_ids
 from tfembed.ops.private import number_tensor
 from tfembed.optimizers.interface import is_schedule
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.policies.admission import as_admission
 from tfembed.policies.eviction import check_limit
 from tfembed.tables import arguments
-from tfembed.tables.arguments import (
-    by_device,
-    check_trained,
-    host_device,
-    table_dtypes,
-)
+from tfembed.tables.arguments import check_trained, table_dtypes
 from tfembed.tables.followers import Followers, group
 from tfembed.tables.partition import Partitioner
 from tfembed.tables.rule_state import RuleState
@@ -45,7 +43,15 @@ from tfembed.tables.sharded_table import (
 from tfembed.tables.table_stats import TableStats
 from tfembed.units import as_bytes
 
-__all__ = ["EvictedRows", "HashTable", "TableContent", "TableStats", "take"]
+__all__ = [
+    "EvictedRows",
+    "HashTable",
+    "KeyGradient",
+    "TableContent",
+    "TableStats",
+    "take",
+    "update_by_key",
+]
 
 
 class TableContent(NamedTuple):
@@ -102,6 +108,8 @@ def take(
         columns += tf.split(slots, table.slot_widths, 1)
     return TableContent(columns, notes)
 
+
+_TRAINABLE = (tf.float32, tf.float16, tf.bfloat16)
 
 _DETACH = (
     "let the first one and its slots go by `table.detach()` (of a Variable "
@@ -286,9 +294,9 @@ class HashTable(ShardedTable):
           tfembed.errors.UnsupportedError: an accumulator of forward mode.
         """
         keys = self._key_tensor(keys)
-        check_forward_mode([self.handle])
-        row: dict[str, Any] = {"dim": self.dim, "value_dtype": self.value_dtype}
         handles = self.handles
+        check_forward_mode(handles[:1])
+        row: dict[str, Any] = {"dim": self.dim, "value_dtype": self.value_dtype}
         if len(handles) == 1:
             values, exists = table_ops.lookup(handles[0], keys, **row)
         else:
@@ -297,6 +305,34 @@ class HashTable(ShardedTable):
             found = [table_ops.lookup(*shard, **row) for shard in shards]
             values, exists = (parts.merge(x) for x in zip(*found, strict=True))
         return self.with_drawn_rows(keys, values, exists), exists
+
+    def read_rows(self, keys: Any) -> tf.Tensor:
+        """Returns the rows of `keys`, as `lookup` does.
+
+        Other processes, and other devices, are asked for each key once, by one
+        message each.
+        """
+        if (
+            self.home is not None
+            or self.is_drawn
+            or self.value_dtype not in _TRAINABLE
+            or self.dim == 0
+        ):
+            return self.lookup(keys)[0]
+        keys = self._key_tensor(keys)
+        check_forward_mode(self.handles[:1])
+        flat = tf.reshape(keys, [-1])
+        exchange = RowExchange([self.exchanged()])
+        (rows,) = exchange.look_up(
+            exchange.request(
+                [grouped.flat_ids(wide_ids(flat))],
+                [grouped.FeaturePlan(0, "sum", name=self.name)],
+                [self.shards_beside(flat)],
+            )
+        )
+        rows = tf.reshape(rows, tf.concat([tf.shape(keys), [self.dim]], 0))
+        rows.set_shape(keys.shape.concatenate([self.dim]))
+        return tf.cast(rows, self.value_dtype)
 
     def lookup_trained(self, keys: Any, shard: int | None = None) -> tf.Tensor:
         """Returns values and slots of `keys`; inserts nothing.
@@ -712,44 +748,30 @@ class HashTable(ShardedTable):
         )
         keys, rows = self._keys_and_rows(keys, gradients, tf.float32)
         rows = self._of_known_width(keys, rows)
+        keys, rows = (
+            tf.reshape(keys, [-1]),
+            tf.reshape(rows, [-1, self.dim]),
+        )
         limits = [x for x in _norm_limits(optimizer) if x]
         checks = self.lay_out_slots()
-        if limits or len(by_device(self.handles)) > 1:
-            distinct, positions = tf.unique(tf.reshape(keys, [-1]))
-            sums = tf.math.unsorted_segment_sum(
-                tf.reshape(rows, [-1, self.dim]), positions, tf.size(distinct)
-            )
-            checks += self.check_step(distinct, sums, nonfinite)
         if limits:
             # The table is alone in this step, so both norms are over its rows.
+            distinct, positions = tf.unique(keys)
+            sums = tf.math.unsorted_segment_sum(
+                rows, positions, tf.size(distinct)
+            )
+            checks += self.check_step(distinct, sums, nonfinite)
             rows *= shrink_factor([with_finite_rows(sums)], limits[0])
-        parts = self.partition(keys)
-        features = [
-            grouped.feature_ids(tf.reshape(part, [-1]))
-            for part in parts.split(keys)
-        ]
-        summands = parts.split(rows)
-        handles = self.handles
+        note_read(self)
         with tf.control_dependencies(checks):
-            counts = [
-                grouped.grouped_update(
-                    [handles[i] for i in together],
-                    [],
-                    [self.dim] * len(together),
-                    [features[i] for i in together],
-                    [
-                        grouped.FeaturePlan(table=i, combiner="sum")
-                        for i in range(len(together))
-                    ],
-                    [tf.reshape(summands[i], [-1, self.dim]) for i in together],
-                    rules=[optimizer.rule_text()] * len(together),
-                    learning_rates=[rate] * len(together),
-                    nonfinite=nonfinite,
-                )
-                for together in by_device(handles)
-            ]
+            count = update_by_key(
+                [(self, keys, rows)],
+                rule=optimizer.rule_text(),
+                learning_rate=rate,
+                nonfinite=nonfinite,
+            )
         self.note_training_step()
-        return tf.add_n([tf.reduce_sum(of_device) for of_device in counts])
+        return count
 
     @property
     def is_drawn(self) -> bool:
@@ -1214,3 +1236,116 @@ class HashTable(ShardedTable):
                 "SmallestNorm()."
             )
         return judge
+
+
+# A table, keys of its dtype [n], and their gradients, float32 [n, dim].
+KeyGradient = tuple[HashTable, tf.Tensor, tf.Tensor]
+
+
+def update_by_key(
+    gradients: Sequence[KeyGradient],
+    *,
+    rule: str,
+    learning_rate: tf.Tensor,
+    nonfinite: str,
+) -> tf.Tensor:
+    """Applies `rule` once to each distinct key of each table.
+
+    Gradients of one key, in one entry or several, are summed first. One op
+    updates all shards of a device. Other processes, and other devices, get the
+    sums in one message each.
+
+    Args:
+      gradients: the gradients by key; a table may come several times.
+      rule: the text of the update rule, whose slots the tables have.
+      learning_rate: scalar.
+      nonfinite: "skip", "refuse" or "allow".
+
+    Returns:
+      int64 []: the count of keys whose sum is not finite; 0 with "allow", which
+      does not check.
+
+    Raises:
+      tf.errors.InvalidArgumentError: a sum that is refused, or more keys than
+        a table may hold. No table is changed.
+    """
+    homes = set()
+    for table, _, _ in gradients:
+        homes.add(table.home)
+    if len(homes) > 1 or None in homes:
+        return _update_apart(gradients, rule, learning_rate, nonfinite)
+    places: dict[tuple[int, int], int] = {}
+    handles: list[tf.Tensor] = []
+    dims: list[int] = []
+    features: list[grouped.FeatureIds] = []
+    plans: list[grouped.FeaturePlan] = []
+    summands: list[tf.Tensor] = []
+    for table, keys, rows in gradients:
+        shards = table.shards
+        split = [(keys, rows)]
+        if len(shards) > 1:
+            parts = table.partition(keys)
+            split = list(zip(parts.split(keys), parts.split(rows), strict=True))
+        for shard, (of_shard, values) in enumerate(split):
+            place = places.setdefault((id(table), shard), len(handles))
+            if place == len(handles):
+                handles.append(shards[shard].resource_handle)
+                dims.append(table.dim)
+            if of_shard.dtype == tf.int32:
+                of_shard = wide_ids(of_shard)
+            features.append(grouped.flat_ids(of_shard))
+            plans.append(grouped.FeaturePlan(place, "sum"))
+            summands.append(values)
+    counts = grouped.grouped_update(
+        handles,
+        [],
+        dims,
+        features,
+        plans,
+        summands,
+        rules=[rule] * len(handles),
+        learning_rates=[learning_rate] * len(handles),
+        nonfinite=nonfinite,
+    )
+    return tf.reduce_sum(counts)
+
+
+def _update_apart(
+    gradients: Sequence[KeyGradient],
+    rule: str,
+    learning_rate: tf.Tensor,
+    nonfinite: str,
+) -> tf.Tensor:
+    """Updates shards of several devices, or of other processes."""
+    tables = {id(table): table for table, _, _ in gradients}
+    places = {table: i for i, table in enumerate(tables)}
+    exchange = RowExchange(
+        [
+            table.exchanged(repeats="accumulate=0" in rule.split())
+            for table in tables.values()
+        ]
+    )
+    asked = exchange.request(
+        [grouped.flat_ids(wide_ids(keys)) for _, keys, _ in gradients],
+        [
+            grouped.FeaturePlan(places[id(table)], "sum", name=table.name)
+            for table, _, _ in gradients
+        ],
+        [table.shards_beside(keys) for table, keys, _ in gradients],
+    )
+    checks = [
+        check
+        for table in tables.values()
+        if table.max_size is not None
+        for check in table.check_room(
+            tf.concat([k for other, k, _ in gradients if other is table], 0)
+        )
+    ]
+    with tf.control_dependencies(checks):
+        return exchange.train(
+            asked,
+            [rows for _, _, rows in gradients],
+            rules=[rule] * len(tables),
+            learning_rates=[learning_rate] * len(tables),
+            nonfinite=nonfinite,
+        )

@@ -15,6 +15,8 @@ import tensorflow as tf
 from google.protobuf import wrappers_pb2
 
 from tfembed import errors
+from tfembed.cluster.owners import host_device
+from tfembed.cluster.row_exchange import ExchangedTable
 from tfembed.initializers import RowInitializer
 from tfembed.ops import model_calls, private
 from tfembed.ops import table as table_ops
@@ -212,6 +214,12 @@ def not_in_savers(what: str) -> errors.UnsupportedError:
     )
 
 
+def _home_of(shards: list[TableShard]) -> tuple[str, int, int, int] | None:
+    places = {host_device(one.resource_handle.device) for one in shards}
+    place = places.pop()
+    return None if places or place[0] != "localhost" else place
+
+
 class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
     """Shards and their partitioner. Base of `HashTable` and `StringTable`.
 
@@ -225,6 +233,10 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
       partitioner: see `tfembed.tables.partition`.
       seed_is_given: whether the user gave the seed; if not, a restored
         checkpoint's seed replaces it.
+
+    Attributes:
+      home: the one device of this process that has all shards; None: they lie
+        in another process, or on several devices.
     """
 
     # The object through which Savers and tf.train.Checkpoint save the table in
@@ -241,6 +253,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
         seed_is_given: bool,
     ) -> None:
         self._shards = shards
+        self.home = _home_of(shards)
         self._partitioner = partitioner
         self._seed_is_given = seed_is_given
         self._slot_names: tuple[str, ...] = ()
@@ -309,10 +322,16 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
         """The resource handle of shard 0, the only one of a one-shard table."""
         return self._shards[0].resource_handle
 
-    @property
-    def is_remote(self) -> bool:
-        """True if shard 0 lies in a named process, as in a cluster."""
-        return arguments.host_device(self.handle.device)[0] != "localhost"
+    def exchanged(self, *, repeats: bool = False) -> ExchangedTable:
+        """Returns the table as a `RowExchange` takes it."""
+        handles = [shard.resource_handle for shard in self._shards]
+        return ExchangedTable(self.name, self.dim, handles, repeats)
+
+    def shards_beside(self, keys: tf.Tensor) -> tf.Tensor | None:
+        """Returns the shard of each of `keys` [n]; None where it is the remainder."""
+        if self.deals_by_remainder:
+            return None
+        return shard_of(keys, len(self._shards), self._partitioner, self.name)
 
     @property
     def handles(self) -> list[tf.Tensor]:
@@ -461,9 +480,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
     def _is_at_hand(self) -> bool:
         if not tf.executing_eagerly() or self._shards[0].is_in_graph:
             return False
-        places = [
-            arguments.host_device(handle.device) for handle in self.handles
-        ]
+        places = [host_device(handle.device) for handle in self.handles]
         return all(job == "localhost" for job, *_ in places)
 
     @abc.abstractmethod

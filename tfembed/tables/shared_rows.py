@@ -67,6 +67,10 @@ class SharedRows:
             raise AttributeError(name)
         return getattr(self._table, name)
 
+    def read_rows(self, keys: Any) -> tf.Tensor:
+        """Returns the rows of `lookup` alone."""
+        return self.lookup(keys)[0]
+
     def lookup(self, keys: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Looks up keys of all workers; every worker must call this.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -151,3 +153,46 @@ def test_every_lookup_is_trained_on_the_worker(servers):
         assert places == {"worker" if target else "localhost"}
 
     np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+# A step sends a server one message with the distinct ids of each lookup, and two
+# to train all tables: ids and sums. No id and no row goes by itself. Looked at
+# too: estimators' tables, whose servers make sums; reads without a gradient.
+def test_a_step_sends_each_server_packed_messages(servers):
+    with (
+        tf.Graph().as_default(),
+        v1.device(servers.setter()),
+        v1.Session(servers.target) as session,
+    ):
+        tables = [de.get_variable(f"packed {i}", dim=2) for i in range(3)]
+        ids = v1.placeholder(tf.int64, [None])
+        losses = [
+            tf.reduce_sum(de.embedding_lookup(v, ids) ** 2) for v in tables
+        ]
+        optimizer = de.DynamicEmbeddingOptimizer(v1.train.AdagradOptimizer(0.1))
+        step = optimizer.minimize(tf.add_n(losses))
+        start(session)
+        ran = v1.RunMetadata()
+        session.run(
+            step,
+            {ids: IDS.reshape(-1)},
+            options=v1.RunOptions(output_partition_graphs=True),
+            run_metadata=ran,
+        )
+    sent = collections.Counter(
+        (
+            tf.DeviceSpec.from_string(
+                node.attr["recv_device"].s.decode().lstrip("/")
+            ).job,
+            tf.as_dtype(node.attr["T"].type),
+        )
+        for graph in ran.partition_graphs
+        for node in graph.node
+        if node.op == "_Send"
+        and node.attr["send_device"].s != node.attr["recv_device"].s
+    )
+    packed = {job: sent.pop((job, tf.int8)) for job in ("ps", "worker")}
+
+    assert packed == {"ps": 2 * (len(tables) + 2), "worker": 2 * len(tables)}
+    # Single numbers: tokens of gradients, learning rates, counts.
+    assert sum(sent.values()) <= 3 * len(tables) + 8

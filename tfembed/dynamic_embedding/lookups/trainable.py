@@ -67,9 +67,9 @@ def watch(
     wide = dtype == tf.float64
     watched = tf.zeros_like(rows) if wide else rows
     watched = tf.cast(watched, tf.float32)
-    is_remote = getattr(params, "params", params).table.is_remote
+    is_apart = getattr(params, "params", params).table.home is None
     for anchor in anchors:
-        watched = trainable_rows(anchor, ids, watched, is_remote=is_remote)
+        watched = trainable_rows(anchor, ids, watched, is_apart=is_apart)
     watched = tf.cast(watched, dtype)
     return rows + watched if wide else watched
 
@@ -354,14 +354,14 @@ class TrainableWrapper(GradientSource, tf.Variable):
         return clip_rows(result, self.max_norm, self.params)
 
     def stand_for(
-        self, ids: tf.Tensor, rows: tf.Tensor, exists: tf.Tensor
+        self, ids: tf.Tensor, rows: tf.Tensor, exists: tf.Tensor | None
     ) -> tf.Tensor:
         """Sets ids and value and returns `rows` with a gradient; ends a lookup.
 
         Args:
           ids: keys of any shape.
           rows: ids.shape + [dim], as the table has them.
-          exists: bool, ids.shape.
+          exists: bool, ids.shape; None unless the variable is `bp_v2`.
         """
         self.ids, self._fetched = ids, rows
         if self.params.bp_v2:
@@ -496,7 +496,7 @@ class TrainableWrapper(GradientSource, tf.Variable):
     def _fetch(self, ids: tf.Tensor, update: bool = False) -> tf.Tensor:
         if not update and _is_of_here(self._fetched):
             return self._fetched
-        rows, exists = self.params.rows.lookup(ids)
+        rows, exists = _rows_of(self.params, ids)
         if self.params.bp_v2:
             self.exists = exists
         if keeps_tensors():
@@ -522,7 +522,7 @@ class TrainableWrapper(GradientSource, tf.Variable):
     def _catch_up(self) -> None:
         """Reads the rows again if a step has updated them."""
         if self._is_behind and tf.executing_eagerly():
-            rows, _ = self.params.rows.lookup(self._keys())
+            rows = self.params.rows.read_rows(self._keys())
             self.assign(self.transform(rows))
 
     def _reset_ids(self, ids: Any) -> None:
@@ -595,11 +595,19 @@ def look_up(
         is_in_graph = not private.orders_by_itself()
         if return_trainable or (is_in_graph and has_variables(params)):
             wrapper = _wrapper_of(params, ids, name, max_norm)
-            rows = wrapper.stand_for(ids, *params.rows.lookup(ids))
+            rows = wrapper.stand_for(ids, *_rows_of(params, ids))
             return (rows, wrapper) if return_trainable else rows
         params.note_lookup(name)
-        rows, _ = params.rows.lookup(ids)
+        rows = params.rows.read_rows(ids)
         return clip_rows(watch(rows, ids, params), max_norm, params)
+
+
+def _rows_of(params: Any, ids: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    """Returns rows and, for a `bp_v2` variable, which ids the table has."""
+    if params.bp_v2:
+        found: tuple[tf.Tensor, tf.Tensor] = params.rows.lookup(ids)
+        return found
+    return params.rows.read_rows(ids), None
 
 
 def _wrapper_of(

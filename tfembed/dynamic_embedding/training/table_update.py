@@ -10,7 +10,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import ops
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers.rules import RowRule, TableRows
 from tfembed.foreign_optimizers.table_gradients import (
@@ -20,7 +19,7 @@ from tfembed.foreign_optimizers.table_gradients import (
     usable_sums,
 )
 from tfembed.ops.private import converted
-from tfembed.tables.arguments import host_device
+from tfembed.tables.hash_table import KeyGradient, update_by_key
 
 __all__ = ["forget_evicted", "note_updates", "update_rows", "update_tables"]
 
@@ -34,9 +33,8 @@ def update_tables(
 ) -> tf.Tensor:
     """Applies `rule` once to each distinct key of each variable.
 
-    Gradients of one key, in one entry or several, are summed first. All shards
-    of one device are updated by one op call. A gradient or a batch that is
-    refused leaves every table as it was, on any device.
+    Gradients of one key, in one entry or several, are summed first. A gradient
+    or a batch that is refused leaves every table as it was, on any device.
 
     Args:
       gradients: the gradients by key; a variable may come several times.
@@ -48,16 +46,11 @@ def update_tables(
       int64 []: the count of keys whose sum is not finite; 0 with "allow", which
       does not check.
     """
-    updates: dict[Any, _Update] = {}
-    for slices, params in gradients:
-        shards = zip(params.devices, _by_shard(slices, params), strict=True)
-        for shard, (device, (keys, values)) in enumerate(shards):
-            update = updates.setdefault(host_device(device), _Update())
-            update.add(params, shard, keys, values)
-    drawn = [params for _, params in gradients if params.table.is_drawn]
     checks: list[tf.Operation] = []
     inserted: list[tf.Operation] = []
-    if drawn or len(updates) > 1:  # An op refuses before it changes anything.
+    if any(params.table.is_drawn for _, params in gradients):
+        # The update refuses before it changes anything: so do rows that are
+        # inserted before it.
         sums = sum_by_key(gradients)
         checks = [
             check
@@ -75,67 +68,20 @@ def update_tables(
                 ]
             )
     with tf.control_dependencies([*checks, *inserted]):
-        counts = [
-            tf.reduce_sum(
-                ops.grouped_update(
-                    update.handles,
-                    [],
-                    update.dims,
-                    update.features,
-                    update.plans,
-                    update.summands,
-                    rules=[rule] * len(update.handles),
-                    learning_rates=[learning_rate] * len(update.handles),
-                    nonfinite=nonfinite,
-                )
-            )
-            for update in updates.values()
-        ]
-    return counts[0] if len(counts) == 1 else tf.add_n(counts)
+        return update_by_key(
+            [_by_key(slices, params) for slices, params in gradients],
+            rule=rule,
+            learning_rate=learning_rate,
+            nonfinite=nonfinite,
+        )
 
 
-class _Update:
-    """The arguments of one op call for a device's shards: parallel lists."""
-
-    def __init__(self) -> None:
-        self.handles: list[Any] = []
-        self.dims: list[int] = []
-        self.features: list[ops.FeatureIds] = []
-        self.plans: list[ops.FeaturePlan] = []
-        self.summands: list[tf.Tensor] = []
-        # (variable, shard) -> position in the lists.
-        self._indices: dict[tuple[int, int], int] = {}
-
-    def add(
-        self, params: Variable, shard: int, keys: tf.Tensor, values: tf.Tensor
-    ) -> None:
-        """Adds gradients of a shard, which may come several times."""
-        index = self._indices.setdefault((id(params), shard), len(self.handles))
-        if index == len(self.handles):
-            self.handles.append(params.table.shards[shard].resource_handle)
-            self.dims.append(params.dim)
-        self.features.append(ops.flat_ids(keys))
-        self.plans.append(ops.FeaturePlan(table=index, combiner="sum"))
-        self.summands.append(values)
-
-
-def _by_shard(
-    slices: tf.IndexedSlices, params: Variable
-) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Returns pairs of keys [n] and gradients [n, dim], one per shard."""
+def _by_key(slices: tf.IndexedSlices, params: Variable) -> KeyGradient:
     keys = tf.reshape(slices.indices, [-1])
-    values = tf.reshape(tf.cast(slices.values, tf.float32), [-1, params.dim])
-    if params.shard_num == 1:
-        return [(_wide(keys), values)]
-    # The partitioner gets keys in the same dtype as in lookups.
-    parts = params.table.partition(tf.cast(keys, params.key_dtype))
-    keys = _wide(keys)
-    return list(zip(parts.split(keys), parts.split(values), strict=True))
-
-
-def _wide(keys: tf.Tensor) -> tf.Tensor:
-    """Casts int32 keys to int64, as the ops take them."""
-    return tf.cast(keys, tf.int64) if keys.dtype == tf.int32 else keys
+    if keys.dtype != params.key_dtype:  # As a partitioner gets them in lookups.
+        keys = tf.cast(keys, params.key_dtype)
+    values = tf.reshape(slices.values, [-1, params.dim])
+    return params.table, keys, tf.cast(values, tf.float32)
 
 
 TableGradients = Sequence[tuple[tf.IndexedSlices, Variable]]

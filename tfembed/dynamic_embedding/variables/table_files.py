@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from tfembed import checks, errors
 from tfembed.checkpoint import row_files
+from tfembed.cluster.owners import by_device
 from tfembed.ops import files as file_ops
 from tfembed.ops.private import orders_by_itself
 from tfembed.tables import HashTable
-from tfembed.tables.arguments import by_device
 
 __all__ = [
     "BUFFER_SIZE",
