@@ -1,5 +1,6 @@
-"""Keras 3 layers with embedding tables, callbacks and metrics for them."""
+"""Keras 3 models and layers with embedding tables, callbacks and metrics."""
 
 from tfembed.keras import callbacks, layers, metrics
+from tfembed.keras.model import Model
 
-__all__ = ["callbacks", "layers", "metrics"]
+__all__ = ["Model", "callbacks", "layers", "metrics"]
