@@ -182,8 +182,8 @@ def read_blocks(layout: Layout) -> Iterator[Block]:
     text, is_end = b"", False
     fault: Exception | None = None
     while not is_end:
-        # A row that is longer than a block is looked at a few times only.
-        size = max(_BLOCK_BYTES, 2 * len(text))
+        # Many columns need many rows at once; a long row is looked at seldom.
+        size = max(_BLOCK_BYTES << (len(layout.names) > 16), 2 * len(text))
         try:
             while len(text) < size and not is_end:
                 piece = read(size - len(text))
