@@ -192,6 +192,28 @@ def test_rows_with_nan_are_read_as_they_are(tmp_path):
     assert np.signbit(rows[0, 0, 2])
 
 
+def test_tables_of_one_name_are_told_apart_by_their_places(tmp_path):
+    table = tfembed.HashTable(3, name="t")
+    table.upsert([1], tf.ones([1, 3]))
+    saved = open_saved(tf.train.Checkpoint(t=table).write(tmp_path / "ckpt"))
+    _sealed(tmp_path / "model", saved, {"t": _CONSTANT})
+    (data,) = (tmp_path / "model" / "variables").iterdir()
+    for number in range(2):
+        shutil.copy(
+            data, data.with_name(f"variables.data-{number:05}-of-00002")
+        )
+    data.unlink()
+
+    with open_sealed(tmp_path / "model") as opened:
+        with pytest.raises(
+            errors.MissingTableError, match="2 tables.*`tables`"
+        ):
+            opened["t"]
+        rows, _ = opened.tables[1].find([1])
+
+    np.testing.assert_array_equal(rows, [[1, 1, 1]])
+
+
 def test_threads_find_in_one_model_at_once(model):
     with open_sealed(model.folder) as opened:
         expected = {
@@ -314,6 +336,9 @@ def test_wrong_calls_say_what_is_allowed(model, tmp_path):
         for name, keys in (("words", [1]), ("int8", [1.5]), ("int8", ["a"])):
             with pytest.raises(errors.DtypeError, match=f"table '{name}'"):
                 opened[name].find(keys)
+        beyond = np.array([2**63], np.uint64)
+        with pytest.raises(errors.ArgumentError, match="the largest int64"):
+            opened["int8"].find(beyond)
         rows, exists = table.find([])
         assert (rows.shape, exists.shape) == ((0, 5), (0,))
     with pytest.raises(errors.ArgumentError, match="closed. Open it again"):

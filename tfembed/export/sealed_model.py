@@ -21,6 +21,8 @@ __all__ = ["SealedModel", "SealedModelTable", "open_sealed"]
 
 _Array = npt.NDArray[Any]
 
+_LARGEST = np.iinfo(np.int64).max
+
 # What the codes of the C library raise: TFEMBED_SEALED_*.
 _ERRORS: dict[int, type[errors.TfembedError]] = {
     1: errors.CheckpointError,
@@ -59,6 +61,9 @@ class SealedModel(Mapping[str, "SealedModelTable"]):
 
     Args:
       path: the folder of the SavedModel.
+
+    Attributes:
+      tables: all tables, also those that share a name.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -67,33 +72,40 @@ class SealedModel(Mapping[str, "SealedModelTable"]):
         self._calls.run("open", os.fsencode(path), ctypes.byref(handle))
         self._handle = handle
         self._close = weakref.finalize(self, self._calls.close, handle)
-        self._tables: dict[str, SealedModelTable] = {}
-        for number in range(self._calls.count(handle)):
-            at = ctypes.c_void_p(self._calls.at(handle, number))
-            table = SealedModelTable(self, self._calls, at)
-            self._tables[table.name] = table
+        self.tables = [
+            SealedModelTable(
+                self, self._calls, ctypes.c_void_p(self._calls.at(handle, i))
+            )
+            for i in range(self._calls.count(handle))
+        ]
+        self._by_name = {table.name: table for table in self.tables}
 
     def __getitem__(self, name: str) -> SealedModelTable:
         """Returns a table.
 
         Raises:
-          tfembed.errors.MissingTableError: no table has this name.
+          tfembed.errors.MissingTableError: no table has this name, or several.
         """
-        if name in self._tables:
-            return self._tables[name]
+        names = [table.name for table in self.tables]
+        if names.count(name) > 1:
+            raise errors.MissingTableError(
+                f"{names.count(name)} tables of the model are called {name!r}; "
+                f"take one from `tables`: {names}."
+            )
+        if name in names:
+            return self._by_name[name]
         raise errors.MissingTableError(
-            f"The model has no table {name!r}; its tables are "
-            f"{list(self._tables)}."
+            f"The model has no table {name!r}; its tables are {names}."
         )
 
     def __contains__(self, name: object) -> bool:
-        return name in self._tables
+        return name in self._by_name
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._tables)
+        return iter(self._by_name)
 
     def __len__(self) -> int:
-        return len(self._tables)
+        return len(self._by_name)
 
     def check(self) -> None:
         """Reads all bytes of the tables and compares their checksums.
@@ -175,7 +187,8 @@ class SealedModelTable:
 
         Raises:
           tfembed.errors.DtypeError: the keys are not of `key_dtype`.
-          tfembed.errors.ArgumentError: the model is closed.
+          tfembed.errors.ArgumentError: the model is closed, or a key is no
+            int64.
         """
         self._model.require_open()
         # NumPy's own strings lose zeros at their end.
@@ -204,6 +217,11 @@ class SealedModelTable:
         else:
             if given.dtype.kind not in "iu" and given.size:
                 raise self._wrong_keys(given)
+            if given.dtype.kind == "u" and (given > _LARGEST).any():
+                raise errors.ArgumentError(
+                    f"`keys` of table '{self.name}' must be at most {_LARGEST}, "
+                    f"the largest int64; got {given.max()}."
+                )
             numbers = np.ascontiguousarray(given, np.int64)
             self._calls.run(
                 "find", self._handle, numbers.ctypes.data, given.size, *outputs
