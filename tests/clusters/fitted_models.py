@@ -49,6 +49,13 @@ def rows():
     return keras.layers.Embedding(16, 4)
 
 
+def shared_rows():
+    """A layer whose table the workers share."""
+    return tfembed.keras.layers.Embedding(
+        4, embeddings_initializer="zeros", name="shared"
+    )
+
+
 def compiled(
     cls, make=functional, layer=rows, optimizer=lambda x: x, **options
 ):
@@ -71,7 +78,12 @@ def found(model, samples):
         "evaluate": model.evaluate(data(samples), verbose=0),
         "predict": model.predict(inputs, verbose=0),
         "weights": np.concatenate(
-            [np.ravel(weight) for weight in model.get_weights()]
+            [
+                np.ravel(weight)
+                for layer in model.layers
+                if not isinstance(layer, tfembed.keras.layers.Embedding)
+                for weight in layer.get_weights()
+            ]
         ),
     }
 

@@ -23,10 +23,19 @@ PROGRAM = """
         ("subclassed", 66, {
             "make": fitted_models.subclassed, "steps_per_execution": 4,
         }),
+        ("of a shared table", 69, {"layer": fitted_models.shared_rows}),
     ):
         saw[name] = fitted_models.differences(
             strategy, samples, compares=me == 0, **options
         )
+    with strategy.scope():
+        model = fitted_models.compiled(
+            tfembed.keras.Model, layer=fitted_models.shared_rows
+        )
+    saw["refused"] = [
+        failure(lambda: save(folder + "/refused.keras"))
+        for save in (model.save, model.save_weights, model.export)
+    ]
     model, others = fitted_models.interrupted_and_saved(strategy, folder)
     saw |= others
     if me == 0:
@@ -48,7 +57,9 @@ def run_workers(tmp_path_factory):
 
 # A part of a batch counts by its size. Looked at too: losses that are sums,
 # regularizers, metrics, batches that some workers have nothing of.
-@pytest.mark.parametrize("model", ["functional", "subclassed"])
+@pytest.mark.parametrize(
+    "model", ["functional", "subclassed", "of a shared table"]
+)
 def test_a_model_gives_the_numbers_of_one_process(seen, model):
     apart = seen[0][model]
 
@@ -77,6 +88,14 @@ def test_all_workers_save_and_one_file_results(seen):
     ]  # fmt: skip
     assert chief["boards"] == 2  # Of two fits of the chief.
     assert chief["loaded"] and other["loaded"]
+
+
+def test_a_save_of_shared_tables_is_refused_before_a_file_is_there(seen):
+    for worker in seen:
+        assert len(worker["refused"]) == 3
+        for message in worker["refused"]:
+            assert "is shared by 2 workers" in message
+        assert "refused.keras" not in worker["files"]
 
 
 def test_a_save_by_the_chief_alone_is_an_error(seen):

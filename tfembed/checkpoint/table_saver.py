@@ -158,7 +158,7 @@ def _save_hash_tables(
 ) -> list[tf.Tensor]:
     tables = list(trackables.values())
     for table in tables:
-        _check_not_shared(table)
+        check_not_shared(table)
     # TensorFlow traces this function for the restore and save of a SavedModel,
     # and then calls it once more to write the export.
     exporting = private.exporting_saved_model()
@@ -420,7 +420,7 @@ def _restore_hash_tables(
     # A SavedModel is for serving: its restore op skips the optimizers' slots.
     left_out = private.exporting_saved_model() or _SLOTS_LEFT_OUT.get()
     for table in trackables.values():
-        _check_not_shared(table)
+        check_not_shared(table)
     room = Room()
     sources = [
         TableSource(
@@ -814,7 +814,7 @@ class TableSource:
         return deal
 
 
-def _check_not_shared(table: HashTable) -> None:
+def check_not_shared(table: HashTable) -> None:
     """Refuses a table of which this process has the rows of one worker."""
     if table.workers is not None:
         count, worker = table.workers.count, table.workers.index

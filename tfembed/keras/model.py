@@ -14,7 +14,10 @@ import keras
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.checkpoint.table_saver import check_not_shared
 from tfembed.keras.private import ClusterHooks
+from tfembed.monitoring.found_tables import find_tables
+from tfembed.tables import HashTable
 
 __all__ = ["Model"]
 
@@ -28,14 +31,16 @@ _WRITING_SECS = 3600.0
 class Model(keras.Model):
     """A keras.Model whose `fit` runs under MultiWorkerMirroredStrategy, too.
 
-    A model of Keras' own layers that is made in the scope of such a strategy
-    trains there by `fit`, with `evaluate`, `predict`, `save` and the callbacks
-    of Keras. It is functional, `Model(inputs,
-    outputs)`, or a subclass. Elsewhere it is a keras.Model, unchanged.
+    A model that is made in the scope of such a strategy trains there by `fit`,
+    with `evaluate`, `predict`, `save` and the callbacks of Keras. It is
+    functional, `Model(inputs, outputs)`, or a subclass. Elsewhere it is a
+    keras.Model, unchanged.
 
-    All workers run the same program. `fit`,
-    `evaluate` and `predict` split each batch among the workers, and give the
-    results of one process with the whole batches, the last smaller one too.
+    All workers run the same program. `fit`, `evaluate` and `predict` split
+    each batch among the workers, and give the results of one process with the
+    whole batches, the last smaller one too. The rows of
+    `tfembed.keras.layers.Embedding` lie on all workers, by key.
+
     All workers call `save`, `save_weights` and `export`, and so callbacks that
     do: the chief writes its path, and a call of one worker alone is an error
     after a minute. TensorBoard, CSVLogger and BackupAndRestore write on the
@@ -43,7 +48,8 @@ class Model(keras.Model):
 
     Raises:
       tfembed.errors.StateError: not all workers called `save`.
-      tfembed.errors.UnsupportedError: `train_on_batch` of several workers.
+      tfembed.errors.UnsupportedError: `train_on_batch` of several workers, or
+        a save of a model whose tables the workers share.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Model:
@@ -316,6 +322,9 @@ class MirroredModel(ClusterHooks, Model):
         **kwargs: Any,
     ) -> None:
         """Has all workers write, of which the chief's file stays."""
+        for table in find_tables(self):
+            if isinstance(table.rows, HashTable):
+                check_not_shared(table.rows)
         self._meet(method, MEETING_SECS)
         failed: Exception | None = None
         try:
