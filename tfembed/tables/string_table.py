@@ -134,6 +134,10 @@ class StringTable(ShardedTable):
         ]
         super().__init__(shards, partitioner, seed_is_given=True)
 
+    def read_rows(self, keys: Any) -> tf.Tensor:
+        """Returns the rows of `lookup` alone."""
+        return self.lookup(keys)[0]
+
     def lookup(
         self, keys: Any, shard: int | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
