@@ -67,7 +67,7 @@ REGISTER_OP("Tfembed>ExchangeParts")
     .SetIsStateful()
     .SetShapeFn(WithinMemory(PartsShape))
     .Doc(R"doc(
-Sends parts[i] [any size] to worker i of the channel; received[i] is worker i's part
+Sends parts[i], of any size, to worker i of the channel; received[i] is its part
 for this one. All workers run the exchanges of a channel in the same order. With
 `knows_sizes` the sizes [N] of what is received are given, which saves the workers
 a message; else `sizes` [0] is not read. If `error` [] of any worker is not empty,

@@ -79,7 +79,8 @@ def changed(
       tfembed.export.to_stock("served", "ranker/1", live=True)
       ...  # The model is trained on.
       update = tfembed.export.changed(model, since="ranker/1")
-      stock.signatures["tfembed_update"](**update)
+      take = stock.signatures["tfembed_update"]
+      take(**update)
     """
     served = _served_tables(pathlib.Path(since))
     tables = _tables_of(source, served)
