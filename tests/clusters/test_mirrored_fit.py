@@ -15,7 +15,7 @@ PROGRAM = """
     import keras
     import tfembed.keras.model as keras_model
     from tests.clusters import fitted_models
-    from tfembed import errors
+    import tfembed.keras
 
     folder = FOLDER
     for name, samples, options in (
