@@ -12,8 +12,8 @@
 
 namespace tfembed {
 
-// How the owners of tables, processes that write one checkpoint together, tell
-// each other how many rows each of them writes. They have a folder in common
+// The owners of tables, processes that write one checkpoint together, tell each
+// other here how many rows each of them writes. They have a folder in common
 // and nothing else: a thread that waits for another owner's call would wait
 // behind writers, which wait for the save.
 //

@@ -81,6 +81,9 @@ absl::Status ReadFeatureShapes(InferenceContext* context,
   return absl::OkStatus();
 }
 
+namespace {
+
+// The shape of the activations of feature f.
 ShapeHandle ActivationsShape(InferenceContext* context,
                              const FeatureShapes& features, int f) {
   const DimensionHandle batch = BatchSize(context, features, f);
@@ -89,6 +92,14 @@ ShapeHandle ActivationsShape(InferenceContext* context,
   const int64_t length = features.max_sequence_lengths[f];
   if (length == 0) return context->MakeShape({batch, dim});
   return context->MakeShape({batch, context->MakeDim(length), dim});
+}
+
+}  // namespace
+
+void SetActivations(InferenceContext* context, const FeatureShapes& features) {
+  for (int f = 0; f < features.ids.size(); ++f) {
+    context->set_output(f, ActivationsShape(context, features, f));
+  }
 }
 
 absl::Status CheckGradientShapes(InferenceContext* context,

@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
-// What ops on all features of a batch have in common: inputs, attributes and
-// the shapes of activations.
+// Ops on all features of a batch share these inputs and attributes, and the
+// shapes of activations.
 
 // The attributes of ops on all features of a step: `dims` has one entry for
 // each table, all others one for each feature.
@@ -50,9 +50,9 @@ absl::Status ReadFeatureShapes(
     tensorflow::shape_inference::InferenceContext* context,
     FeatureShapes* features);
 
-tensorflow::shape_inference::ShapeHandle ActivationsShape(
-    tensorflow::shape_inference::InferenceContext* context,
-    const FeatureShapes& features, int f);
+// Sets output f to the shape of the activations of feature f.
+void SetActivations(tensorflow::shape_inference::InferenceContext* context,
+                    const FeatureShapes& features);
 
 // Checks that the input `gradients` has the shapes of the activations.
 absl::Status CheckGradientShapes(

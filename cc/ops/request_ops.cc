@@ -66,9 +66,7 @@ absl::Status CombineRowsShape(InferenceContext* context) {
   TF_RETURN_IF_ERROR(ReadFeatureShapes(context, &features));
   TF_RETURN_IF_ERROR(CheckMessages(context, "requests"));
   TF_RETURN_IF_ERROR(CheckMessages(context, "answers"));
-  for (size_t f = 0; f < features.ids.size(); ++f) {
-    context->set_output(f, ActivationsShape(context, features, f));
-  }
+  SetActivations(context, features);
   return absl::OkStatus();
 }
 

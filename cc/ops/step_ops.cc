@@ -255,9 +255,7 @@ absl::Status ReadGroupedShapes(InferenceContext* context,
 absl::Status GroupedLookupShape(InferenceContext* context) {
   FeatureShapes features;
   TF_RETURN_IF_ERROR(ReadGroupedShapes(context, &features));
-  for (int f = 0; f < features.ids.size(); ++f) {
-    context->set_output(f, ActivationsShape(context, features, f));
-  }
+  SetActivations(context, features);
   return absl::OkStatus();
 }
 

@@ -89,7 +89,7 @@ def found(model, samples):
 
 
 def differences(strategy, samples, *, compares=True, **options):
-    """How far a model of the cluster and one process' are apart, by name."""
+    """Returns the difference of a cluster's model to one process', by name."""
     with strategy.scope():
         model = compiled(tfembed.keras.Model, **options)
     ours = found(model, samples)

@@ -116,7 +116,7 @@ PROGRAM = """
 
 @pytest.fixture(name="saw", scope="module")
 def run_program():
-    """What workers 0 and 2 of three saw; worker 1 was killed."""
+    """Returns what workers 0 and 2 of three saw; worker 1 was killed."""
     return workers.run(PROGRAM, 3, killed=[1])
 
 

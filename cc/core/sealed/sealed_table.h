@@ -28,11 +28,11 @@ class SealedTable {
   static std::unique_ptr<SealedTable> Open(const void* bytes, int64_t size,
                                            std::string* fault);
 
-  // Whether `bytes`, the first or the last 8 of a file, are those of a sealed
+  // Says whether a file that begins or ends with these 8 bytes has a sealed
   // table.
   static bool IsMark(const char* bytes);
 
-  // Whether all bytes are as they were written. Reads all of them.
+  // Reads all bytes; returns whether they are as they were written.
   bool IsWhole() const;
 
   const std::string& name() const { return name_; }

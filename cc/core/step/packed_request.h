@@ -31,7 +31,7 @@ namespace tfembed {
 // an error of one worker reaches all owners.
 enum class MessageKind : uint16_t { kRequest = 1, kRows = 2, kSums = 3 };
 
-// What a part asks for. (Sums of bags are to come.)
+// A part asks for the rows of distinct keys. (Sums of bags are to come.)
 enum class PartKind : uint8_t { kRows = 1 };
 
 inline constexpr int64_t kMessageHeader = 64;  // Bytes.

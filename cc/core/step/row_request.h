@@ -52,7 +52,7 @@ class RowRequest {
   int64_t place(int64_t number) const { return places_[number]; }
 
  private:
-  // Where `key` is in the index, or where it would be.
+  // Returns the position in the index that `key` has, or would have.
   uint64_t Probe(int64_t key) const;
 
   std::vector<int64_t> keys_;    // By number.
